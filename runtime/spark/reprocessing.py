@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType
 
@@ -283,115 +282,92 @@ def reprocess(
         return Reprocessed(rounds.result(begun, ended), rounds.incomplete())
 
 
-_PAIR = "struct<field string, before string, after string>"
-_OUTPUT = (
-    f"struct<change string, type string, message_id string, before string, after string, fields array<{_PAIR}>, "
-    f"numbers array<{_PAIR}>>"
+_PAIRS = "array<struct<field string, before string, after string>>"
+_OUTPUTS = (
+    f"array<struct<change string, type string, message_id string, before string, after string, fields {_PAIRS}, "
+    f"numbers {_PAIRS}>>"
 )
-_DOCUMENT = (
-    f"struct<state string, was long, error string, fields array<{_PAIR}>, outputs array<{_OUTPUT}>, "
-    f"numbers array<{_PAIR}>>"
-)
-_OBJECT = "object"  # the state of the row that compares final states
-_CHANGES = ("same", "changed", "new", "gone", "refused", "unknown")
-_SUM = "decimal(38,6)"
-
+_DOCUMENT = f"state string, was long, error string, fields {_PAIRS}, outputs {_OUTPUTS}, numbers {_PAIRS}"
 Rows = list[dict[str, Any]]
 
-
-@dataclass(frozen=True)
-class Report:
-    """What reprocessing changed. Every list has one dict for each row of a table."""
-
-    counts: Rows  # by handler and message type: states and outputs by kind of change
-    fields: Rows  # by handler, type and field: how many differ, with examples
-    objects: Rows  # the first objects whose final state differs
-    differing_objects: int
-    sums: Rows  # integers and decimals of final states and outputs that differ, old and new
-    refused: Rows  # new dead letters, by reason
-    missing: Rows  # objects whose messages are in no log, by handler
-
-    @property
-    def changed(self) -> int:
-        """The number of messages whose state or outputs differ."""
-        return sum(row["messages"] for row in self.counts) - sum(row["equal"] for row in self.counts)
+_QUERIES = {
+    "States": """
+        SELECT handler, type AS message, count_if(state = 'same') AS same, count_if(state = 'changed') AS changed,
+            count_if(state = 'new') AS new, count_if(state = 'gone') AS gone, count_if(state = 'refused') AS refused
+        FROM (
+            SELECT handler, type, 'same' AS state FROM {outcomes} WHERE status = 'duplicate' AND version IS NOT NULL
+            UNION ALL SELECT handler, type, state FROM {different} WHERE state <> 'object'
+        ) GROUP BY handler, type ORDER BY handler, type""",
+    "Outputs": """
+        SELECT handler, type AS message, count_if(change = 'same') AS same, count_if(change = 'changed') AS changed,
+            count_if(change = 'new') AS new, count_if(change = 'gone') AS gone, count_if(change = 'unknown') AS unknown
+        FROM (
+            SELECT handler, type, 'same' AS change FROM {outcomes} LATERAL VIEW explode(outputs) AS output
+            WHERE status = 'duplicate'
+            UNION ALL SELECT handler, type, output.change FROM {different} LATERAL VIEW explode(outputs) AS output
+        ) GROUP BY handler, type ORDER BY handler, type""",
+    "Fields that differ, with an example": """
+        SELECT handler, type AS message, part AS of, field, count, example.business_id AS object, example.before,
+            example.after
+        FROM (
+            SELECT handler, type, part, one.field, count(*) AS count,
+                min(struct(business_id, one.before, one.after)) AS example
+            FROM (
+                SELECT handler, type, business_id, 'state' AS part, explode(fields) AS one FROM {different}
+                WHERE state <> 'object'
+                UNION ALL SELECT handler, t.type, business_id, output.type, one FROM {different} AS t
+                    LATERAL VIEW explode(outputs) AS output LATERAL VIEW explode(output.fields) AS one
+            ) GROUP BY handler, type, part, one.field
+        ) ORDER BY count DESC, handler, type, part, field""",
+    "Objects whose final state differs": """
+        SELECT handler, business_id AS object, one.field, one.before, one.after
+        FROM {different} LATERAL VIEW explode(fields) AS one WHERE state = 'object' ORDER BY handler, object""",
+    "Sums of what differs": """
+        SELECT handler, part AS of, field, trim(TRAILING '.' FROM trim(TRAILING '0' FROM string(old))) AS before,
+            trim(TRAILING '.' FROM trim(TRAILING '0' FROM string(new))) AS after,
+            trim(TRAILING '.' FROM trim(TRAILING '0' FROM string(new - old))) AS difference
+        FROM (
+            SELECT handler, part, one.field, sum(CAST(one.before AS DECIMAL(38, 6))) AS old,
+                sum(CAST(one.after AS DECIMAL(38, 6))) AS new
+            FROM (
+                SELECT handler, 'final state' AS part, explode(numbers) AS one FROM {different} WHERE state = 'object'
+                UNION ALL SELECT handler, output.type, one FROM {different}
+                    LATERAL VIEW explode(outputs) AS output LATERAL VIEW explode(output.numbers) AS one
+            ) GROUP BY handler, part, one.field
+        ) ORDER BY handler, part, field""",
+    "Dead letters": """
+        SELECT handler, type AS message, reason, count(*) AS count, min(error) AS error FROM {outcomes}
+        WHERE status = 'dead_letter' AND reason <> 'held_back'
+        GROUP BY handler, type, reason ORDER BY handler, type, reason""",
+}
+"""The tables of a report."""
 
 
 def differences(outcomes: DataFrame) -> DataFrame:
     """Return a row for each message whose state or outputs differ, and for each object whose final state does."""
     found = outcomes.where(f"status = '{Status.PROCESSED}' AND error IS NOT NULL")
-    of_message = ("handler", "business_id", "type", "message_id", "version")
-    parsed = found.select("round", *of_message, sf.from_json("error", _DOCUMENT).alias("found"))
-    rows = parsed.select("round", *of_message, "found.*")
-    objects = rows.where(f"state = '{_OBJECT}'")
-    last = objects.groupBy("handler", "business_id").agg(sf.max("round").alias("round"))
-    newest = objects.join(last, ["handler", "business_id", "round"]).where("size(fields) > 0")
-    return rows.where(f"state <> '{_OBJECT}'").unionByName(newest.select(rows.columns)).drop("round")
+    of_message = ("round", "handler", "business_id", "type", "message_id", "version")
+    rows = found.select(*of_message, sf.from_json("error", _DOCUMENT).alias("found"))
+    rows = rows.select(*of_message, "found.*")
+    last = Window.partitionBy("handler", "business_id", "message_id")
+    rows = rows.withColumn("newest", sf.max("round").over(last)).where("round = newest")
+    return rows.where("state <> 'object' OR size(fields) > 0").drop("round", "newest")
 
 
-def report(found: Reprocessed, different: DataFrame, limit: int = 20) -> Report:
-    """Summarise the differences. `different`: persisted rows of `differences`."""
-    outcomes, of_type = found.result.outcomes, ["handler", "type"]
-    messages, objects = different.where(f"state <> '{_OBJECT}'"), different.where(f"state = '{_OBJECT}'")
-    outputs = messages.select(*of_type, "business_id", "message_id", sf.explode("outputs").alias("output"))
-    equal = outcomes.where(f"status = '{Status.DUPLICATE}' AND version IS NOT NULL").groupBy(*of_type)
-    counts: dict[tuple[str, str], dict[str, Any]] = {}
-
-    def count(row: Any, name: str, number: int) -> None:  # noqa: ANN401 - a row of Spark
-        key = row["handler"], row["type"]
-        empty = {f"{kind}_{each}": 0 for kind in ("states", "outputs") for each in _CHANGES}
-        new = dict(zip(of_type, key, strict=True)) | {"messages": 0, "equal": 0} | empty
-        counts.setdefault(key, new)[name] += number
-
-    for row in equal.agg(sf.count("*").alias("messages"), sf.sum(sf.size("outputs")).alias("sent")).collect():
-        for name in ("messages", "equal", "states_same"):
-            count(row, name, row["messages"])
-        count(row, "outputs_same", row["sent"])
-    for row in messages.groupBy(*of_type, "state").count().collect():
-        count(row, "messages", row["count"])
-        count(row, f"states_{row['state']}", row["count"])
-    for row in outputs.groupBy(*of_type, "output.change").count().collect():
-        count(row, f"outputs_{row['change']}", row["count"])
-    of_states = messages.select(
-        *of_type, "business_id", "message_id", sf.lit("state").alias("part"), "fields"
-    )
-    of_outputs = (
-        outputs.where("output.change = 'changed'")
-        .select(*of_type, "business_id", "message_id", "output.type", "output.fields")
-        .toDF(*of_states.columns)
-    )
-    exploded = of_states.union(of_outputs).withColumn("one", sf.explode("fields"))
-    example = sf.struct("business_id", "message_id", "one.before", "one.after")
-    grouped = exploded.groupBy(*of_type, "part", "one.field").agg(
-        sf.count("*").alias("count"), sf.min(example).alias("first"), sf.max(example).alias("last")
-    )
-    sums = objects.select("handler", sf.lit("final state").alias("part"), sf.explode("numbers").alias("one"))
-    sums = sums.union(
-        outputs.where("size(output.numbers) > 0").select(
-            "handler", "output.type", sf.explode("output.numbers")
-        )
-    )
-    totals = [sf.sum(sf.col(f"one.{name}").cast(_SUM)).alias(name) for name in ("before", "after")]
-    missing: Counter[str] = Counter(visit.handler for visit in found.missing)
-    refused = outcomes.where(f"status = '{Status.DEAD_LETTER}' AND reason <> '{Reason.HELD_BACK}'")
-    refused = refused.groupBy("handler", "type", "reason").agg(
-        sf.count("*").alias("count"), sf.min("error").alias("error")
-    )
-    return Report(
-        sorted(counts.values(), key=itemgetter("handler", "type")),
-        _rows(grouped.orderBy(sf.desc("count"), *of_type, "part", "field")),
-        _rows(
-            objects.orderBy("handler", "business_id").select("handler", "business_id", "fields").limit(limit)
-        ),
-        objects.count(),
-        _rows(sums.groupBy("handler", "part", "one.field").agg(*totals).orderBy("handler", "part", "field")),
-        _rows(refused.orderBy("handler", "type", "reason")),
-        [{"handler": name, "objects": number} for name, number in sorted(missing.items())],
-    )
-
-
-def _rows(found: DataFrame) -> Rows:
-    return [row.asDict(recursive=True) for row in found.collect()]
+def report(found: Reprocessed, different: DataFrame, limit: int) -> dict[str, Rows]:
+    """Return the tables of a report, up to `limit` rows each. `different`: persisted rows of `differences`."""
+    tables = {
+        title: [
+            row.asDict()
+            for row in different.sparkSession.sql(query, outcomes=found.result.outcomes, different=different)
+            .limit(limit)
+            .collect()
+        ]
+        for title, query in _QUERIES.items()
+    }
+    missing = Counter(visit.handler for visit in found.missing)
+    rows = [{"handler": name, "objects": count} for name, count in sorted(missing.items())]
+    return tables | {"Not handled: the logs lack messages of": rows}
 
 
 async def _claim(old: Table, new: Table, name: str, owner: TableOwner) -> None:

@@ -141,7 +141,9 @@ class _Stream:
         self._of = of
         self._algorithm, self._handler = of.algorithm, of.algorithm.handler
         self._business_id = business_id
-        self._deliveries = deliveries
+        # The headers lose their marks, and another attempt needs them.
+        headers = list(deliveries.envelopes.headers)
+        self._deliveries = replace(deliveries, envelopes=replace(deliveries.envelopes, headers=headers))
         self._envelopes: list[Envelope] = []
         self._outcomes = Outcomes(Envelopes(), self._handler.name, business_id)
         self._recorded: tuple[Head, Sequence[Run]] = (Head(None, self._handler.codec.version), ())

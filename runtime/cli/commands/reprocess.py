@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import RenderableType
 
 from eventstore import connect
 from runtime.batch_options import BatchOptions, TablePlace
@@ -30,7 +29,7 @@ from runtime.options import option
 from runtime.versions.readable import decode, readable
 
 if TYPE_CHECKING:
-    from runtime.spark.reprocessing import Report
+    from runtime.spark.reprocessing import Rows
     from runtime.versions.run import Version
 
 _OF_REPROCESSING = frozenset(OF_ANY_BATCH) - {"cascade", "documents", "adopt"} | {"source", "log_format"}
@@ -128,78 +127,30 @@ def reprocess(
         progress.step("Comparing")
         different = reprocessing.differences(done.result.outcomes).persist()
         different.write.mode("overwrite").parquet(str(report.absolute() / "differences"))
-        found = reprocessing.report(done, different, limit or 1000)
+        tables = reprocessing.report(done, different, 1000)
+        changed = different.where("state <> 'object'").count()
+        objects = different.count() - changed
         progress.done()
-    title = f"{states.table} handled again by {app}"
-    (report / "report.html").write_text(_page(title, found), encoding="utf-8")
-    record = done.result.record
-    document = {"batch_id": record.batch_id, "into": into, "report": str(report), "changed": found.changed}
-    screen.put(document | asdict(found), *_parts(found, limit), f"The report is in {report / 'report.html'}.")
-    if not found.missing and object_ is None:
+    said = f"{counted(changed, 'message')} differ, and the final state of {counted(objects, 'object')}."
+    page = _page(f"{states.table} handled again by {app}", said, tables)
+    (report / "report.html").write_text(page, encoding="utf-8")
+    document = {
+        "batch_id": batch.batch_id,
+        "into": into,
+        "changed": changed,
+        "objects": objects,
+        "tables": tables,
+    }
+    shown = [
+        make_table(title, list(rows[0]), rows[: limit or None]) for title, rows in tables.items() if rows
+    ]
+    screen.put(document, *(each for table in shown for each in (table, "")), said)
+    screen.show(f"The report is in {report / 'report.html'}.")
+    if done.result.record.rounds and not done.missing and object_ is None:
         screen.show("To use the second table:", f"  {command_on('switch', states, into)}")
-    if max_changes is not None and found.changed > max_changes:
-        screen.note(f"{counted(found.changed, 'message')} differ, more than --max-changes {max_changes}.")
+    if max_changes is not None and changed > max_changes:
+        screen.note(f"{counted(changed, 'message')} differ, more than --max-changes {max_changes}.")
         raise typer.Exit(TOO_MANY_DEAD_LETTERS)
-
-
-_Table = tuple[str, Sequence[str], Sequence[Sequence[Any]]]
-
-
-def _tables(found: Report) -> Iterator[_Table]:
-    """Yield the tables of a report: titles, headings and rows."""
-    kinds = ("same", "changed", "new", "gone", "refused")
-    for title, part in (("States by handler and message", "states"), ("Outputs", "outputs")):
-        names = kinds if part == "states" else (*kinds[:-1], "unknown")
-        rows = [
-            [row["handler"], row["type"], *(row[f"{part}_{each}"] for each in names)] for row in found.counts
-        ]
-        yield title, ("handler", "message", *names), rows
-    columns = ("handler", "message", "of", "field", "count", "object", "before", "after")
-    fields = [
-        [row["handler"], row["type"], row["part"], row["field"], row["count"]]
-        + [row["first"][name] for name in ("business_id", "before", "after")]
-        for row in found.fields
-    ]
-    yield "Fields that differ, each with an example", columns, fields
-    objects = [
-        [row["handler"], row["business_id"], each["field"], each["before"], each["after"]]
-        for row in found.objects
-        for each in row["fields"]
-    ]
-    title = f"Objects whose final state differs ({len(found.objects)} of {found.differing_objects:,})"
-    yield title, ("handler", "object", "field", "before", "after"), objects
-    sums = [
-        [*(row[name] for name in ("handler", "part", "field"))]
-        + [_plain(each) for each in (row["before"], row["after"], row["after"] - row["before"])]
-        for row in found.sums
-    ]
-    yield "Sums of what differs", ("handler", "of", "field", "before", "after", "difference"), sums
-    yield (
-        "Dead letters",
-        ("handler", "message", "reason", "count", "error"),
-        [list(row.values()) for row in found.refused],
-    )
-    yield (
-        "Not handled: the logs lack messages of",
-        ("handler", "objects"),
-        [list(row.values()) for row in found.missing],
-    )
-
-
-def _plain(number: Any) -> str:  # noqa: ANN401 - a Decimal
-    text = f"{number:,f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _parts(found: Report, limit: int) -> Iterator[RenderableType]:
-    for title, columns, rows in _tables(found):
-        if rows:
-            yield make_table(title, columns, rows[: limit or None])
-            yield ""
-    if found.changed:
-        yield f"{counted(found.changed, 'message')} differ, and {counted(found.differing_objects, 'final state')}."
-    else:
-        yield "Nothing differs."
 
 
 _STYLE = """
@@ -214,24 +165,20 @@ td.after { color: light-dark(#006b1f, #7ee29b); }
 """
 
 
-def _page(title: str, found: Report) -> str:
+def _page(title: str, said: str, tables: Mapping[str, Rows]) -> str:
     """Return the report as a self-contained HTML page."""
-    parts = [
-        f"<p>{counted(found.changed, 'message')} differ, and {counted(found.differing_objects, 'final state')}.</p>"
-    ]
-    for heading, columns, rows in _tables(found):
+    parts = [f"<h1>{escape(title)}</h1><p>{said}</p>"]
+    for heading, rows in tables.items():
         if rows:
-            head = "".join(f"<th>{escape(name)}</th>" for name in columns)
-            body = "".join(f"<tr>{''.join(map(_cell, columns, row))}</tr>" for row in rows)
+            head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
+            body = "".join(f"<tr>{''.join(map(_cell, row, row.values()))}</tr>" for row in rows)
             parts.append(f"<h2>{escape(heading)}</h2><table><tr>{head}</tr>{body}</table>")
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
-        f"<h1>{escape(title)}</h1>{''.join(parts)}</html>\n"
-    )
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
+    return f'<!doctype html><html lang="en">{head}{"".join(parts)}</html>\n'
 
 
 def _cell(column: str, value: object) -> str:
-    kind = "number" if isinstance(value, int) else column if column in ("before", "after") else ""
+    kind = column if column in ("before", "after") else "number" if isinstance(value, int) else ""
     return f'<td class="{kind}">{escape("" if value is None else str(value))}</td>'
 
 
