@@ -186,8 +186,8 @@ def read_settings(row: Row) -> TableSettings:
         return TableSettings(owner, key, row.etag, follows, switched_to, switched_at)
 
 
-async def open_current(store: Store, name: str, *, make: bool = True) -> Table:
-    """Open a table, or the one that it was switched to. One more request for each."""
+async def open_current(store: Store, name: str, *, make: bool = True) -> tuple[str, Table]:
+    """Open a table, or the one that it was switched to, and return its name. One more request for each."""
     table = await store.table(name, make=make)
     settings = await TableSettings.of(table)
-    return table if settings.switched_to is None else await open_current(store, settings.switched_to)
+    return (name, table) if settings.switched_to is None else await open_current(store, settings.switched_to)

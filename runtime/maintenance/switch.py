@@ -125,8 +125,8 @@ async def _copy_equal(old: Table, new: Table, name: str) -> int:
         rows.sort(key=lambda row: row.row_key == HEADER)
         if rows and rows[-1].row_key == HEADER:
             properties = rows[-1].properties
-            followed = {**properties, "Followed": properties["StateVersions"]}
-            rows[-1] = replace(rows[-1], properties=followed)
+            marked: dict[str, Value] = {**properties, "Followed": properties["StateVersions"]}
+            rows[-1] = replace(rows[-1], properties=marked)
         for operations in _parts(rows):
             await new.transact(key, operations)
     await new.barrier()

@@ -84,10 +84,9 @@ class Deliveries(Sequence[Delivery]):
     def take(self, positions: Sequence[int]) -> Deliveries:
         """Return the deliveries at some positions, in this order."""
         envelopes = Envelopes(*[[column[at] for at in positions] for column in self.envelopes.columns()])
-        columns = [
-            [column[at] for at in positions] for column in (self.keys, self.messages, self.fingerprints)
-        ]
-        return Deliveries(envelopes, *columns, self.routes)  # type: ignore[arg-type] # of three kinds
+        keys = [self.keys[at] for at in positions]
+        messages = [self.messages[at] for at in positions]
+        return Deliveries(envelopes, keys, messages, [self.fingerprints[at] for at in positions], self.routes)
 
     def __len__(self) -> int:
         return len(self.messages)

@@ -89,7 +89,7 @@ class ReprocessJob(FoldJob):
                 closes=self.closes,
                 mark=self.mark,
             )
-            for name, algorithm in make_batch_algorithms(STATE_BASED, given).items()
+            for name, algorithm in make_batch_algorithms("state-based", given).items()
             if isinstance(algorithm, StateBased)
         }
 

@@ -92,6 +92,7 @@ class Account(Handler[Balance]):
         del context
         return state.model_copy(update={"audits": state.audits + message.total})
 
+
 class Book(Handler[Total]):
     """The entries of one book."""
 
@@ -156,9 +157,7 @@ class Found:
     @property
     def documents(self) -> list[tuple[Outcome, dict[str, Any]]]:
         """The differences."""
-        return [
-            (each, json.loads(each.error or "")) for each in self.rows if each.status is Status.PROCESSED
-        ]
+        return [(each, json.loads(each.error or "")) for each in self.rows if each.status is Status.PROCESSED]
 
     @property
     def objects(self) -> set[tuple[str | None, str | None]]:

@@ -348,14 +348,14 @@ class _Stream:
         replayer, recorded = Replayer(self._handler, self._business_id), dict[IdKey, Version]()
         letters = {letter.key: letter for letter in history.letters.all}
         is_own = history.stream.etag is not None and not history.head.shared
-        for version in self._versions:
-            key = version.record.message_id
-            recorded[key] = version
-            told_before = self._visited_at is None or version.number <= self._visited_at
-            if not is_own or version.number > followed or history.has(key) or key in letters:
+        for each in self._versions:
+            key = each.record.message_id
+            recorded[key] = each
+            told_before = self._visited_at is None or each.number <= self._visited_at
+            if not is_own or each.number > followed or history.has(key) or key in letters:
                 continue
             if key not in self._chosen and (key in self._were or not told_before):
-                self._tell_gone(_Step(version, None, self._were.get(key)))
+                self._tell_gone(_Step(each, None, self._were.get(key)))
         for key, position in self._chosen.items():
             version, delivery = recorded.get(key), self._deliveries[position]
             own = history.find(key)

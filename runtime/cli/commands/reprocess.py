@@ -248,7 +248,7 @@ def fork(
 
     async def work() -> Version:
         async with connect(states.store) as store:
-            table = await open_current(store, states.table, make=False)
+            _, table = await open_current(store, states.table, make=False)
             return await fork_object(table, await store.table(into), handler, business_id, at)
 
     last = asyncio.run(work())

@@ -73,7 +73,7 @@ async def _serve(
     from runtime.serve.consumer import Consumer
 
     async with connect(states.store) as store:
-        table = await open_current(store, states.table)
+        _, table = await open_current(store, states.table)
         consumer = Consumer(app, table=table, source=source, target=target, options=options)
         loop = asyncio.get_running_loop()
         for each in (signal.SIGTERM, signal.SIGINT):

@@ -51,5 +51,7 @@ def test_only_objects_that_a_changed_rule_reaches_differ(
     assert touched <= found.objects if rule != "same" else not found.objects
     assert touched or not found.objects
     assert histories(second).keys() <= found.objects
-    totals = {field["field"] for _, each in found.documents if each["state"] == "object" for field in each["fields"]}
+    totals = {
+        field["field"] for _, each in found.documents if each["state"] == "object" for field in each["fields"]
+    }
     assert rule not in ("same", "fee") or not totals
