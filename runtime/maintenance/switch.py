@@ -8,23 +8,20 @@ batch begins meanwhile. Equal objects, of which the second table has only marker
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
 from eventstore import (
     ConcurrencyConflictError,
     KeyRange,
-    Operation,
-    Row,
     RowError,
     Store,
     Stream,
     Table,
+    Value,
     pages,
 )
 from eventstore.header import HEADER
-from eventstore.limits import MAX_OPERATIONS, SURELY_SMALL_BYTES, prepare_row
 from runtime.clock import Clock, system_clock
 from runtime.dead_letters import PARTITION as LETTERS
 from runtime.errors import UsageError
@@ -103,6 +100,8 @@ async def _counter(table: Table) -> Counter:
 
 async def _copy_equal(old: Table, new: Table, name: str) -> int:
     """Copy the objects of which the second table has only a marker, and the letters and policies of the table."""
+    from runtime.archives.tables import transactions  # noqa: PLC0415 - Arrow is slow to import
+
     followed = {
         stream.partition.key: read_head(stream.properties or {})
         async for stream in state_streams(new, _ALL, HEAD_PROPERTIES)
@@ -127,24 +126,10 @@ async def _copy_equal(old: Table, new: Table, name: str) -> int:
             properties = rows[-1].properties
             marked: dict[str, Value] = {**properties, "Followed": properties["StateVersions"]}
             rows[-1] = replace(rows[-1], properties=marked)
-        for operations in _parts(rows):
-            await new.transact(key, operations)
+        for transaction in transactions(rows):
+            await new.transact(*transaction)
     await new.barrier()
     return len(keys) - 2
-
-
-def _parts(rows: Iterable[Row]) -> Iterable[list[Operation]]:
-    """Split rows into transactions within the limits of all stores."""
-    operations, size = list[Operation](), 0
-    for row in rows:
-        bytes_ = prepare_row(row.properties)[1]
-        if operations and (len(operations) == MAX_OPERATIONS or size + bytes_ > SURELY_SMALL_BYTES):
-            yield operations
-            operations, size = [], 0
-        operations.append(Operation.insert_or_replace(row.row_key, row.properties))
-        size += bytes_
-    if operations:
-        yield operations
 
 
 async def fork(table: Table, into: Table, handler: str, business_id: str, at: int | None = None) -> Version:

@@ -176,42 +176,33 @@ def reprocess(
     log: Iterable[Envelope],
     app: App,
     was: App | None = None,
+    most: int = 50,
     **options: Any,
 ) -> Found:
-    """Handle the history of a table again in rounds."""
+    """Handle the history of a table again in rounds. Ends after `most`, as streams may wait for ever."""
     rows: list[Outcome] = []
     waiting: list[tuple[str | None, Envelope]] = [(None, each) for each in log]
-    for number in range(50):
+    held: list[tuple[str | None, Envelope]] = []
+    for number in range(most):
         closes = not waiting
         if closes:
             waiting = _incomplete(old, new)
             if not waiting:
-                return Found(rows)
-        held, sent = _round(old, new, waiting, app, was or app, number, closes, rows, **options)
-        waiting = [*held, *sent] if sent else []
-        if not sent and not held:
-            waiting = []
-        elif not sent:
-            waiting = []
-            _HELD[:] = held
-    raise AssertionError("It does not end.")
-
-
-_HELD: list[tuple[str | None, Envelope]] = []
+                break
+        held, waiting = _round(old, new, [*waiting, *held], app, was or app, number, closes, rows, **options)
+    return Found(rows)
 
 
 def _incomplete(old: Table, new: Table) -> list[tuple[str | None, Envelope]]:
     async def find() -> list[tuple[str | None, Envelope]]:
         followed = {each.key: each.head.followed async for each in summaries(new)}
         return [
-            (each.handler, Envelope("", VISIT, "", each.business_id))
+            (each.handler, Envelope("", VISIT, "", each.business_id, followed.get(each.key, 0)))
             async for each in summaries(old)
             if followed.get(each.key, 0) < each.head.versions
         ]
 
-    found = drive(find())
-    held, _HELD[:] = list(_HELD), []
-    return [*held, *found] if found else []
+    return drive(find())
 
 
 def _round(

@@ -59,6 +59,7 @@ VISIT = ""
 
 _NOT_OF_HISTORY = "It made no version of the recorded history."
 _WAITS = "An earlier message of its stream has not come yet."
+_OUTPUT_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _DECIMAL = re.compile(r"-?\d+\.\d+")
 
 
@@ -230,7 +231,7 @@ class _Stream:
             else:
                 if is_exact and marked is None and key in self._new:
                     self._chosen[key] = position
-                self._conclude(envelope, Status.DUPLICATE, None, 0, ())
+                self._repeated(envelope)
 
     def _plan(self, history: History, followed: int) -> tuple[list[_Step], bool]:
         """Return the steps that can be done now, and whether they complete the history. Hold the others back."""
@@ -314,7 +315,9 @@ class _Stream:
                 upcoming = iter([version for version, _ in ready[first:]])
                 # A new message has the time of its cause, which is read one at a time.
                 end = next((at for at in range(first, len(ready)) if ready[at][0] is None), len(ready))
-                end = next((at for at in range(first, end) if _is_refused(deliveries.messages[at])), end)
+                end = next(
+                    (at for at in range(first, end) if isinstance(deliveries.messages[at], Outcome)), end
+                )
                 part = slice(first, min(max(end, first + 1), first + room.versions))
                 handled = invoker.supervise(partial(invoker.run, deliveries, part, draft.newest, room.size))
                 draft.extend(handled)
@@ -355,7 +358,7 @@ class _Stream:
             if not is_own or each.number > followed or history.has(key) or key in letters:
                 continue
             if key not in self._chosen and (key in self._were or not told_before):
-                self._tell_gone(_Step(each, None, self._were.get(key)))
+                self._tell_of(_Step(each, None, self._were.get(key)), _Made(None), None, 0)
         for key, position in self._chosen.items():
             version, delivery = recorded.get(key), self._deliveries[position]
             own = history.find(key)
@@ -369,9 +372,8 @@ class _Stream:
                 continue
             if stored is None or not isinstance(delivery, Prepared):
                 letter = letters.get(key)
-                error, reason = (
-                    ("", Reason.REPLAY_FAILED) if letter is None else (letter.error, letter.reason)
-                )
+                reason = Reason.REPLAY_FAILED if letter is None else letter.reason
+                error = "" if letter is None else letter.error
                 self._tell_of(step, _Made(None, (), error), 0, 0)
                 self._add(dead_letter(delivery.envelope, reason, error, *self._names))
                 continue
@@ -380,8 +382,7 @@ class _Stream:
             replayed = replayer.replay(Copy.of(delivery, stored))
             made = _Made(replayed.after, replayed.published)
             if self._is_same(version, made):
-                now, status = stored.record.now, Status.DUPLICATE
-                self._conclude(delivery.envelope, status, stored.number, now, made.published)
+                self._repeated(delivery.envelope, stored.number, stored.record.now, made.published)
             else:
                 self._tell_of(step, made, stored.number, stored.record.now)
 
@@ -391,16 +392,12 @@ class _Stream:
         self._envelopes.append(outcome.envelope)
         self._outcomes.refuse(outcome)
 
-    def _conclude(
-        self,
-        envelope: Envelope,
-        status: Status,
-        version: int | None,
-        now: int,
-        published: Sequence[Published],
+    def _repeated(
+        self, envelope: Envelope, version: int | None = None, now: int = 0, sent: Sequence[Published] = ()
     ) -> None:
+        """Add the outcome of a message that makes what was recorded, or of a copy, without a version."""
         self._envelopes.append(envelope)
-        self._outcomes.conclude(status, version, now, published)
+        self._outcomes.conclude(Status.DUPLICATE, version, now, sent)
 
     def _done(self) -> Outcomes:
         self._outcomes.envelopes = Envelopes.of(self._envelopes)
@@ -412,20 +409,17 @@ class _Stream:
         at = 0
         for step in steps:
             if step.position is None:
-                self._tell_gone(step)
+                self._tell_of(step, _Made(None), None, 0)
                 continue
             number, now = outcomes.versions[at], outcomes.nows[at]
             envelope = self._deliveries.envelopes[step.position]
             if same[at]:
-                self._conclude(envelope, Status.DUPLICATE, number, now, made[at].published)
+                self._repeated(envelope, number, now, made[at].published)
             else:
                 self._tell_of(step, made[at], number, now)
                 if at in outcomes.refused:
                     self._add(outcomes.refused[at])
             at += 1
-
-    def _tell_gone(self, step: _Step) -> None:
-        self._tell_of(step, _Made(None), None, 0)
 
     def _tell_of(self, step: _Step, made: _Made, number: int | None, now: int) -> None:
         """Add the outcome of a step that differs."""
@@ -452,7 +446,17 @@ class _Stream:
             "outputs": outputs,
         }
         sent = outputs_of(marked, number or (version.number if version is not None else 0), moment)
-        self._add_document(envelope, document, None if made.after is None else number, sent)
+        self._add(self._differing(envelope, document, None if made.after is None else number, sent))
+
+    def _differing(
+        self,
+        envelope: Envelope,
+        document: Mapping[str, Any],
+        number: int | None,
+        outputs: tuple[Output, ...] = (),
+    ) -> Outcome:
+        text = json.dumps(document, ensure_ascii=False)
+        return Outcome(envelope, *self._names, Status.PROCESSED, None, text, number, outputs)
 
     def _published_before(self, version: Version, envelope: Envelope) -> Sequence[Published] | None:
         """Return the recorded outputs of a version, or `None` if the code that made them is not known."""
@@ -475,27 +479,12 @@ class _Stream:
         old, new = decode(before), decode(after)
         fields = [_field(each.field, each.before, each.after) for each in changes(old, new)]
         document = {"state": "object", "fields": fields, "numbers": _numbers(old, new)}
-        self._add_document(Envelope("", "", ""), document, history.head.versions, ())
-
-    def _add_document(
-        self, envelope: Envelope, document: Mapping[str, Any], number: int | None, outputs: tuple[Output, ...]
-    ) -> None:
-        text = json.dumps(document, ensure_ascii=False)
-        self._add(Outcome(envelope, *self._names, Status.PROCESSED, None, text, number, outputs))
+        self._add(self._differing(Envelope("", "", ""), document, history.head.versions))
 
 
 def is_made_by_handler(message_id: str) -> bool:
-    """Return whether a message id has the form of the ids of outputs."""
-    return (
-        len(message_id) == _ID_LENGTH and message_id[_VERSION_AT] == "8" and message_id.count("-") == _HYPHENS
-    )
-
-
-_ID_LENGTH, _VERSION_AT, _HYPHENS = 36, 14, 4  # a UUID of version 8
-
-
-def _is_refused(message: object) -> bool:
-    return isinstance(message, Outcome)
+    """Return whether a message id has the form of the ids of outputs: a UUID of version 8."""
+    return _OUTPUT_ID.fullmatch(message_id) is not None
 
 
 def _beginning(steps: Sequence[_Step], count: int) -> Sequence[_Step]:
@@ -538,20 +527,16 @@ def _output(change: str, before: Published | None, after: Published | None) -> d
     one = after or before
     if one is None:
         raise AssertionError("An output is on one side at least.")
-    old, new = (None if each is None else json.loads(each.body) for each in (before, after))
-    fields = (
-        [_field(each.field, each.before, each.after) for each in changes(old, new)]
-        if before and after
-        else []
-    )
+    old, new = ({} if each is None else json.loads(each.body) for each in (before, after))
+    fields = changes(old, new) if before and after else ()
     return {
         "change": change,
         "type": one.type,
         "message_id": one.message_id,
-        "before": None if before is None else before.body.decode(),
-        "after": None if after is None else after.body.decode(),
-        "fields": fields,
-        "numbers": _numbers(old or {}, new or {}),
+        "before": before and before.body.decode(),
+        "after": after and after.body.decode(),
+        "fields": [_field(each.field, each.before, each.after) for each in fields],
+        "numbers": _numbers(old, new),
     }
 
 

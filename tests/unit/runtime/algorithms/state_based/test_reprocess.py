@@ -3,7 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.reprocessing import RULES, Paid, World, bank, histories, reprocess
+from handlers import App, Context, handles
+from runtime.messages.outcome import Reason
+from tests.support.reprocessing import (
+    RULES,
+    Account,
+    Balance,
+    Book,
+    Paid,
+    World,
+    bank,
+    histories,
+    reprocess,
+)
 from tests.unit.runtime.tables import memory_table
 
 PAYMENTS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 99)), min_size=1, max_size=12)
@@ -55,3 +67,62 @@ def test_only_objects_that_a_changed_rule_reaches_differ(
         field["field"] for _, each in found.documents if each["state"] == "object" for field in each["fields"]
     }
     assert rule not in ("same", "fee") or not totals
+
+
+@given(PAYMENTS, ORDERS, st.sampled_from(RULES))
+def test_handling_all_again_repeats_the_outcomes_and_stores_nothing(
+    payments: list[tuple[int, int]], order: list[int], rule: str
+) -> None:
+    world, second = World(), memory_table()
+    world.run(paid(payments), bank("same"), order)
+    first = reprocess(world.table, second, world.log, bank(rule), bank("same"))
+    stored = histories(second)
+    again = reprocess(world.table, second, world.log, bank(rule), bank("same"))
+    assert histories(second) == stored
+    assert again.objects == first.objects
+
+
+@given(PAYMENTS, PAYMENTS, ORDERS, st.sampled_from(["fee", "state"]))
+def test_messages_that_came_in_since_are_followed(
+    payments: list[tuple[int, int]], later: list[tuple[int, int]], order: list[int], rule: str
+) -> None:
+    world, second, other = World(), memory_table(), memory_table()
+    world.run(paid(payments), bank("same"), order)
+    reprocess(world.table, second, world.log, bank(rule), bank("same"))
+    world.run(paid(later, 100), bank("same"), order)
+    reprocess(world.table, second, world.log[len(payments) :], bank(rule), bank("same"))
+    reprocess(world.table, other, world.log, bank(rule), bank("same"))
+    assert histories(second) == histories(other)
+
+
+class Capturing(Account, name="Account"):
+    """An account whose new rule captures more."""
+
+    @handles(by="account", revision=2)
+    def pay_for_more(self, state: Balance, message: Paid, context: Context) -> Balance:
+        return Balance(balance=state.balance + context.capture("bonus", lambda: 3))
+
+    @handles(by="account", revision=1)
+    def pay(self, state: Balance, message: Paid, context: Context) -> Balance:
+        return super().pay(state, message, context)
+
+
+def test_a_value_that_was_not_captured_is_a_dead_letter_unless_it_may_be_captured() -> None:
+    world = World()
+    world.run(paid([(0, 20)]), bank("same"))
+    app = App(Capturing, Book, name="bank")
+    refused = reprocess(world.table, memory_table(), world.log, app)
+    (letter,) = (each for each in refused.rows if each.reason is not None)
+    assert letter.reason is Reason.HANDLER_ERROR
+    assert "'bonus' was not captured" in (letter.error or "")
+    second = memory_table()
+    reprocess(world.table, second, world.log, app, captures=True)
+    assert histories(second)["Account", "a0"][0][1] == b'{"balance":3,"audits":0,"luck":0}'
+
+
+def test_a_version_whose_message_is_in_no_log_stops_its_object() -> None:
+    world, second = World(), memory_table()
+    world.run(paid([(0, 20), (0, 60)]), bank("same"))
+    found = reprocess(world.table, second, world.log[1:], bank("state"), bank("same"), most=3)
+    assert ("Account", "a0") not in found.objects
+    assert ("Account", "a0") not in histories(second)
