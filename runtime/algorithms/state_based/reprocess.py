@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -307,23 +306,22 @@ class _Stream:
         invoker = Invoker(handler, clock, batch, self._business_id, new_context=new_context)
         made: list[_Made] = []
         while len(made) < len(ready) and not draft.is_full:
-            first, room = len(made), draft.room()
+            first = len(made)
             delivery, refused = deliveries[first], None
             if isinstance(delivery, Outcome):
                 refused = delivery
             else:
                 upcoming = iter([version for version, _ in ready[first:]])
-                # A new message has the time of its cause, which is read one at a time.
-                end = next((at for at in range(first, len(ready)) if ready[at][0] is None), len(ready))
-                end = next(
-                    (at for at in range(first, end) if isinstance(deliveries.messages[at], Outcome)), end
-                )
-                part = slice(first, min(max(end, first + 1), first + room.versions))
-                handled = invoker.supervise(partial(invoker.run, deliveries, part, draft.newest, room.size))
-                draft.extend(handled)
-                made += map(_Made, handled.afters, handled.made.published)
-                if handled.failure is not None:
-                    envelope, failure = deliveries.envelopes[len(made)], handled.failure
+                end = first + 1  # a new message alone, as it takes its time from the draft
+                while end < len(ready) and ready[first][0] and ready[end][0]:
+                    if isinstance(deliveries.messages[end], Outcome):
+                        break
+                    end += 1
+                failure = invoker.handle(draft, first, end)
+                states, published = draft.packer.states, draft.outcomes.published[first:]
+                made += map(_Made, states[len(states) - len(published) :], published)
+                if failure is not None:
+                    envelope = deliveries.envelopes[failure.position]
                     refused = dead_letter(envelope, failure.reason, failure.error, *self._names)
             if refused is not None:
                 draft.refuse(refused, deliveries[len(made)], draft.last_now)
