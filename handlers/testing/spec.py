@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from uuid import UUID
 
@@ -238,10 +240,11 @@ class Past:
     state: bytes
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     messages: tuple[Message, ...] = ()
+    message_id: str | None = None  # of the next message; None: its number
 
     def followed_by(self, message: Message, state: bytes) -> Past:
         """Return the past after a message."""
-        return replace(self, state=state, messages=(*self.messages, message))
+        return replace(self, state=state, messages=(*self.messages, message), message_id=None)
 
     def encoded(self, state: State) -> bytes:
         """Return the stored bytes of a state. Raises `SpecError` for a state of another type."""
@@ -265,7 +268,8 @@ class Past:
                 f"{self._named_by(self.messages[0])!r}: use one business object in a specification."
             )
         now = (self.now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-        place = (self.definition.name, business_id, str(len(self.messages) + 1), now)
+        message_id = self.message_id or str(len(self.messages) + 1)
+        place = (self.definition.name, business_id, message_id, now)
         return StubbedContext(stubs or Stubs(), *place, headers, recorded=recorded)
 
     def _named_by(self, message: Message) -> str:
@@ -396,6 +400,34 @@ class HandlerSpec(Generic[S]):
         self._past = Past(definition, definition.initial)
         self._stubs = Stubs()
 
+    @classmethod
+    def from_export(
+        cls,
+        handler_type: type[Handler[S]],
+        path: str | Path,
+        *,
+        replacing: Callable[[dict[str, Any]], dict[str, Any]] = lambda fields: fields,
+    ) -> Case[S]:
+        """Return the case of a version that `consistent fork --case` wrote: its state before, message, and next state.
+
+        Clock, captured values and, with plain draws, random numbers are the recorded ones. `replacing` is called with
+        the fields of both states and of the message, to replace what is personal.
+        """
+        case = json.loads(Path(path).read_text(encoding="utf-8"))
+        spec = cls(handler_type)
+        past, codec = spec._past, spec._past.definition.codec
+        message_type = past.definition.routes[case["type"]].message_type
+
+        def state(name: str) -> bytes:
+            return codec.upcast(json.dumps(replacing(case[name])).encode(), case["schema"])
+
+        before = past.encoded(codec.decode(state("before")))
+        now = datetime.fromisoformat(case["now"])
+        past = replace(past, state=before, now=now, message_id=case["message_id"])
+        message = message_codec(message_type).decode(json.dumps(replacing(case["body"])))
+        given = spec._with(past, Stubs(captured=case["captured"]))
+        return Case(given, message, case["headers"], codec.decode(state("after")))  # type: ignore[arg-type] # S's codec
+
     def at(self, now: datetime) -> HandlerSpec[S]:
         """Set `context.now` for the next messages. The time needs a time zone and must not go back."""
         if now.tzinfo is None:
@@ -455,3 +487,16 @@ class HandlerSpec(Generic[S]):
         other = copy.copy(self)
         other._past, other._stubs = past, stubs  # noqa: SLF001 - its own class
         return other
+
+
+class Case(NamedTuple, Generic[S]):
+    """A recorded version as a specification; see `HandlerSpec.from_export`."""
+
+    given: HandlerSpec[S]
+    message: Message
+    headers: Mapping[str, str] | None
+    state: S  # the recorded next state
+
+    def when(self) -> Handled[S]:
+        """Handle the message."""
+        return self.given.when(self.message, headers=self.headers)

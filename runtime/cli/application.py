@@ -22,6 +22,7 @@ from runtime.cli.commands.init import init
 from runtime.cli.commands.lint import lint
 from runtime.cli.commands.outcomes import batches, outcomes
 from runtime.cli.commands.publish import publish
+from runtime.cli.commands.reprocess import fork, reprocess, switch
 from runtime.cli.commands.run import run, stream, tokens
 from runtime.cli.commands.serve import serve
 from runtime.cli.commands.show import show
@@ -130,6 +131,7 @@ _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Run": (run, stream, serve, tokens, publish),
     "Look": (outcomes, batches, letters, show, sql),
     "Check": (verify, check),
+    "Correct": (reprocess, switch, fork),
     "Clean up": (truncate, forget),
     "Move": (export, import_),
 }

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -265,7 +265,7 @@ class BatchChoices:
     metrics_file: Path | None = option(
         "Add metrics to FILE for node_exporter.", default=None, metavar="FILE", dir_okay=False, group="batch"
     )
-    others: AuxiliaryStores
+    others: AuxiliaryStores = field(default_factory=AuxiliaryStores)
     spark: SparkOptions
 
     def options(self, options: BatchOptions) -> BatchOptions:

@@ -21,6 +21,7 @@ from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.failures import NotPossibleError
 from runtime.errors import AppNotFoundError, LogError, UsageError
 from runtime.ledger.ledger import Ledger, check_id
+from runtime.ledger.settings import open_current
 from runtime.namesakes import PACKAGES, explain, namesakes, search_path, users_frame
 from runtime.versions.properties import error_location
 
@@ -229,17 +230,23 @@ def confirm(deed: str, *, yes: bool) -> None:
     typer.confirm(f"{deed} cannot be undone. Continue?", abort=True, err=True)
 
 
-def require_table(place: TablePlace) -> None:
-    """Raise the errors of `on_table` unless the table exists."""
+def require_table(place: TablePlace) -> TablePlace:
+    """Return the place of a table, or of the one that it was switched to. Raises the errors of `on_table`."""
+    on_table(place, _nothing)
 
-    async def nothing(_: Table) -> None: ...
+    async def name() -> str:
+        async with connect(place.store) as store:
+            return (await open_current(store, place.table, make=False))[0]
 
-    on_table(place, nothing)
+    return TablePlace(place.store, asyncio.run(name()))
+
+
+async def _nothing(_: Table) -> None: ...
 
 
 async def _work(store: Store, table_name: str, work: Callable[[Table], Awaitable[T]]) -> T:
     async with store:
-        table = await store.table(table_name, make=False)
+        _, table = await open_current(store, table_name, make=False)
         with error_location(table):
             return await work(table)
 

@@ -35,6 +35,8 @@ STATE_BASED = "state-based"
 
 EPOCH = "epoch "  # prefix of the input of a micro-batch
 
+REPROCESSING = "reprocessing of "  # prefix of the input of a reprocessing, whose outputs are not published
+
 HIDDEN_EPOCHS = "_epochs"  # the folder in OUT that holds a micro-batch until readers may see it
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -77,6 +79,11 @@ class BatchRecord:
     def is_epoch(self) -> bool:
         """Whether this is a micro-batch of a stream."""
         return self.input.startswith(EPOCH)
+
+    @property
+    def is_reprocessing(self) -> bool:
+        """Whether this batch handled the history of another table again."""
+        return self.input.startswith(REPROCESSING)
 
     @property
     def shown_in(self) -> str:

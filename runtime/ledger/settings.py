@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from eventstore import ConcurrencyConflictError, Operation, Row, RowError, Table, Value, pages
+from eventstore import ConcurrencyConflictError, Int64, Operation, Row, RowError, Store, Table, Value, pages
 from handlers import App
 from runtime.errors import UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.versions.properties import expect, reading_row, rows_between, text, written
+from runtime.versions.properties import expect, number, reading_row, rows_between, text, written
 
 LEDGER = "_batches"  # the partition of the ledger. Keys of streams contain a hyphen, so they never equal it.
 
@@ -60,6 +60,9 @@ class TableSettings:
     owner: TableOwner | None = None
     draw_key: bytes | None = field(default=None, repr=False)
     etag: str | None = None
+    follows: str | None = None  # the table whose history this one reprocesses
+    switched_to: str | None = None  # the table that took over, whose next batch number was `switched_at`
+    switched_at: int = 0
 
     @classmethod
     async def of(cls, table: Table) -> TableSettings:
@@ -116,6 +119,10 @@ class TableSettings:
                 properties["App"] = self.owner.name
         if self.draw_key is not None:
             properties["DrawKey"] = self.draw_key
+        others = (("Follows", self.follows), ("SwitchedTo", self.switched_to))
+        properties |= {name: table for name, table in others if table is not None}
+        if self.switched_at:
+            properties["SwitchedAt"] = Int64(self.switched_at)
         return written(OF_TABLE, properties, self.etag)
 
 
@@ -126,12 +133,20 @@ class TableDemands:
     owner: TableOwner
     draws: Draws | None = None  # None: unchanged, or plain in a new table
     adopt: bool = False  # take over a table of another app
+    follows: str | None = None  # the table whose history is reprocessed into it
 
     async def settings_after(self, table: Table, old: TableSettings, *, has_batches: bool) -> TableSettings:
         """Return the settings after the batch. Raises `UsageError` if they cannot be met.
 
         Keying the draws of a table without batches costs one request for each 1,000 rows; everything else is free.
         """
+        if old.switched_to is not None:
+            raise UsageError(f"The table was switched to {old.switched_to}: use that, or switch back.")
+        if old.follows != self.follows:
+            raise UsageError(
+                f"The table reprocesses {old.follows or 'no other table'}, and is used only for that until "
+                f"`consistent switch`."
+            )
         if old.owner is None or self.adopt:
             after = replace(old, owner=self.owner)
         else:
@@ -166,4 +181,13 @@ def read_settings(row: Row) -> TableSettings:
         if "Handlers" in values:
             name = text(values, "App") if "App" in values else None
             owner = TableOwner(name, frozenset(text(values, "Handlers").split(_BETWEEN)))
-        return TableSettings(owner, key, row.etag)
+        follows, switched_to = (expect(values.get(name), str, None) for name in ("Follows", "SwitchedTo"))
+        switched_at = number(values, "SwitchedAt", 0)
+        return TableSettings(owner, key, row.etag, follows, switched_to, switched_at)
+
+
+async def open_current(store: Store, name: str, *, make: bool = True) -> tuple[str, Table]:
+    """Open a table, or the one that it was switched to, and return its name. One more request for each."""
+    table = await store.table(name, make=make)
+    settings = await TableSettings.of(table)
+    return (name, table) if settings.switched_to is None else await open_current(store, settings.switched_to)

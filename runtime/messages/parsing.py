@@ -81,6 +81,13 @@ class Deliveries(Sequence[Delivery]):
             return set(keys)
         return {key for key, message in zip(keys, messages, strict=True) if not isinstance(message, Outcome)}
 
+    def take(self, positions: Sequence[int]) -> Deliveries:
+        """Return the deliveries at some positions, in this order."""
+        envelopes = Envelopes(*[[column[at] for at in positions] for column in self.envelopes.columns()])
+        keys = [self.keys[at] for at in positions]
+        messages = [self.messages[at] for at in positions]
+        return Deliveries(envelopes, keys, messages, [self.fingerprints[at] for at in positions], self.routes)
+
     def __len__(self) -> int:
         return len(self.messages)
 

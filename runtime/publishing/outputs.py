@@ -6,6 +6,7 @@ versions. A published batch is immutable, so its slices are reproducible as long
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,14 +15,18 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from handlers.draws import Seed
+from runtime.clock import to_datetime
 from runtime.errors import BatchRefusedError, OutcomesMissingError, UsageError
 from runtime.file_systems import Folder, open_folder
 from runtime.ledger.ledger import HIDDEN_EPOCHS, BatchRecord, BatchStatus, mark_of
+from runtime.messages.outcome import OUTPUT_INDEX_BITS, Status
 from runtime.publishing.publisher import CommittedOutput
 
 _NO_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|NaN|-?Infinity')
@@ -92,6 +97,17 @@ def slice_numbers(table: pa.Table, count: int) -> pa.Array:
 
 _SUFFIX = ".parquet"
 _OF_OUTCOME = ("business_id", "handler")
+_OF_DIFFERENCE = ("status", "error", "message_id", "version")
+_TEXT = pa.string()
+_CORRECTION = pa.schema(
+    [
+        *((name, _TEXT) for name in ("message_id", "type", "body")),
+        ("sequence", pa.int64()),
+        ("enqueued_at", pa.timestamp("us", tz="UTC")),
+        ("headers", pa.map_(_TEXT, _TEXT)),
+        *((name, _TEXT) for name in _OF_OUTCOME),
+    ]
+)
 
 
 FileLocation = tuple[Folder, str]  # the folder of a round, and the name of an outcome file in it
@@ -99,10 +115,11 @@ FileLocation = tuple[Folder, str]  # the folder of a round, and the name of an o
 
 @dataclass(frozen=True)
 class BatchOutputs:
-    """The outputs of all rounds of a batch, optionally of some types only."""
+    """The outputs of all rounds of a batch, optionally of some types only. A reprocessing has corrections instead."""
 
     rounds: Sequence[Folder]
     types: Sequence[str] = ()
+    corrected_by: str | None = None  # the id of a reprocessing
 
     @classmethod
     def of(cls, record: BatchRecord, out: str, types: Sequence[str] = ()) -> BatchOutputs:
@@ -118,7 +135,7 @@ class BatchOutputs:
                     f"{folder.path} does not contain the committed outcomes: files are missing or changed, or belong "
                     f"to another batch. Use --out to name the folder that the batch wrote to."
                 )
-        return cls(rounds, types)
+        return cls(rounds, types, record.batch_id if record.is_reprocessing else None)
 
     def default_slices(self) -> int:
         """Return the default number of slices: one for each 1,000 deliveries, at most 256."""
@@ -132,14 +149,9 @@ class BatchOutputs:
         """Yield the outputs in these files, by default all, as tables with the columns of `CommittedOutput`."""
         for folder, file_name in self.files() if files is None else files:
             with folder.read(file_name) as opened, pq.ParquetFile(opened) as file:
-                for batch in file.iter_batches(columns=[*_OF_OUTCOME, "outputs"]):
-                    outputs = batch["outputs"]
-                    parents, items = pc.list_parent_indices(outputs), pc.list_flatten(outputs)
-                    names = [field.name for field in items.type]
-                    columns = dict(zip(names, items.flatten(), strict=True))
-                    for name in _OF_OUTCOME:
-                        columns[name] = pc.fill_null(batch[name].take(parents), "")
-                    found = pa.table(columns)
+                for batch in file.iter_batches(columns=[*_OF_OUTCOME, "outputs", *_OF_DIFFERENCE]):
+                    by = self.corrected_by
+                    found = _outputs(batch) if by is None else _corrections(batch, by)
                     if self.types:
                         found = found.filter(pc.is_in(found["type"], value_set=pa.array(self.types)))
                     if found.num_rows:
@@ -160,6 +172,43 @@ class BatchOutputs:
             for folder in self.rounds
             for name in sorted(each for each in folder.sizes() if each.endswith(_SUFFIX))
         ]
+
+
+def _outputs(batch: pa.RecordBatch) -> pa.Table:
+    outputs = batch["outputs"]
+    parents, items = pc.list_parent_indices(outputs), pc.list_flatten(outputs)
+    columns = {field.name: column for field, column in zip(items.type, items.flatten(), strict=True)}
+    for name in _OF_OUTCOME:
+        columns[name] = pc.fill_null(batch[name].take(parents), "")
+    return pa.table(columns)
+
+
+def _corrections(batch: pa.RecordBatch, batch_id: str) -> pa.Table:
+    """Return a message for each output that differs: its old and new body, and the message that caused both."""
+    rows: list[dict[str, Any]] = []
+    for row in batch.to_pylist():
+        document = json.loads(row["error"]) if row["status"] == Status.PROCESSED and row["error"] else {}
+        for index, output in enumerate(document.get("outputs", ())):
+            if output["change"] == "same":
+                continue
+            handler, business_id = row["handler"], row["business_id"]
+            seed = Seed(f"{batch_id}/{output['message_id']}", handler, business_id)
+            before, after = output["before"] or "null", output["after"] or "null"
+            about = {"change": output["change"], "cause": row["message_id"], "output": output["message_id"]}
+            version = row["version"] or document["was"] or 0
+            rows.append(
+                {
+                    "message_id": seed.guid_text("correction", 0),
+                    "type": f"{output['type']}Corrected",
+                    "body": f'{json.dumps(about)[:-1]}, "before": {before}, "after": {after}}}',
+                    "sequence": (version << OUTPUT_INDEX_BITS) + index,
+                    "enqueued_at": to_datetime(document["now"]),
+                    "headers": [],
+                    "business_id": business_id,
+                    "handler": handler,
+                }
+            )
+    return pa.Table.from_pylist(rows, _CORRECTION)
 
 
 def check_types(batches: Iterable[BatchOutputs], types: Collection[str]) -> None:

@@ -155,6 +155,13 @@ class PublishOptions:
     )
     """Empty for all types. Part of the publication's key."""
     any_types: bool = False  # do not check that the types exist: an epoch may lack some
+    corrections: bool = option(
+        "Publish what `consistent reprocess` changed instead: the old and the new body of each output that differs, "
+        "and the message that caused it, as type TYPECorrected.",
+        default=False,
+        group=None,
+        is_rare=True,
+    )
     slices: int | None = option(
         "Cut the batch into N slices by business id; by default one for each 1,000 deliveries, at most 256.",
         default=None,

@@ -122,6 +122,12 @@ async def begin(
 ) -> PublicationProgress:
     """Begin or find the publication of a batch. Two to four requests. Raises `BatchRefusedError` and `UsageError`."""
     check_ended(record)
+    if record.is_reprocessing is not options.corrections:
+        raise BatchRefusedError(
+            f"Batch {record.batch_id} reprocessed a history, and its outputs are not published: use --corrections."
+            if record.is_reprocessing
+            else f"Batch {record.batch_id} corrects nothing: omit --corrections."
+        )
     publications = Publications(table, clock)
     key = key_of(record, target, options.types)
     existing = await publications.find(key, options.slices)
@@ -137,7 +143,7 @@ async def begin(
 
 
 async def find_unpublished(
-    table: Table, target: Target, types: Sequence[str], out: str | None
+    table: Table, target: Target, types: Sequence[str], out: str | None, *, corrections: bool = False
 ) -> list[tuple[BatchRecord, bool]]:
     """Return the complete batches with unsent or refused outputs, in order, and whether outputs were refused.
 
@@ -145,7 +151,8 @@ async def find_unpublished(
     """
     publications, new, unpublished = Publications(table, system_clock), [], []
     async for record in records(table):
-        if record.status is not BatchStatus.PUBLISHED or not record.counts.get("outputs", record.rounds):
+        has_outputs = record.counts.get("outputs", record.rounds) and record.is_reprocessing is corrections
+        if record.status is not BatchStatus.PUBLISHED or not has_outputs:
             continue
         publication = await publications.find(key_of(record, target, types))
         if publication is None:

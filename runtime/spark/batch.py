@@ -35,13 +35,14 @@ from runtime.errors import BatchFailedError, BatchHeldBackError, BatchRefusedErr
 from runtime.file_systems import open_folder
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import BatchRecord, Ledger
+from runtime.ledger.settings import TableDemands
 from runtime.messages.outcome import VARYING, DeadLetters, Status
 from runtime.options import given
 from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, check_unused
 from runtime.spark.logs.normalise import keep_large, normalise, route, tell_of_struct
 from runtime.spark.logs.read import Log, describe_input, open_log
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings, planned_once
-from runtime.spark.worker.connection import Connection, open_table, reach
+from runtime.spark.worker.connection import Connection, open_current, reach
 from runtime.spark.worker.job import FoldJob
 from runtime.spark.worker.outcomes import PART, Fold, OutcomeFile, OutcomeFileWriter, PartJob, totals, written
 from runtime.telemetry import OFF, Metrics, batch_span
@@ -142,8 +143,8 @@ class Batch:
 
     def rounds(self) -> Rounds:
         """Open the table, and return the runner of rounds."""
-        connection = open_table(self.store, self.table, self.options.other_table, spark=self.spark)
-        place = TablePlace(self.store, self.table).for_workers()
+        table, connection = open_current(self.store, self.table, self.options.other_table, spark=self.spark)
+        place = TablePlace(self.store, table).for_workers()
         return Rounds(self.spark, self.app, place, absolute_folder(self.out), self.options, connection)
 
 
@@ -213,9 +214,11 @@ class Rounds:
 
     def check_table(self) -> None:
         """Raise `UsageError` if the table belongs to another app or algorithm."""
-        options = self.options
-        check = self.ledger.check_table(options.described_algorithm(), options.claim(self.app))
+        check = self.ledger.check_table(self.options.described_algorithm(), self._demands())
         self.connection.run(check)
+
+    def _demands(self) -> TableDemands:
+        return self.options.claim(self.app)
 
     def check_place(self) -> None:
         """Raise `UsageError` if outcomes cannot be written, or workers lack a module or the store."""
@@ -247,7 +250,7 @@ class Rounds:
     def enter(self, batch_id: str, what: str) -> BatchRecord:
         """Begin or resume a batch in the ledger. Assumes that `check_table` and `check_place` passed."""
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
-        algorithm, demands = self.options.described_algorithm(), self.options.claim(self.app)
+        algorithm, demands = self.options.described_algorithm(), self._demands()
         begin = self.ledger.begin(batch_id, input_, self.out, algorithm, demands)
         return self.connection.run(begin)
 
@@ -270,7 +273,7 @@ class Rounds:
         begun, record = record, self._whole(record)
         is_repeat = record is not begun  # its messages were counted before
         self._finish(record)
-        while record.rounds == 0 or (self.options.cascade and record.last_routable):
+        while record.rounds == 0 or self._has_next(record):
             number = record.rounds
             if number >= self.options.max_rounds:
                 raise BatchFailedError(
@@ -297,6 +300,10 @@ class Rounds:
         record = self.connection.run(self.ledger.publish(record))
         self._folders(record).remove_staging()
         return record
+
+    def _has_next(self, record: BatchRecord) -> bool:
+        """Return whether a batch has another round."""
+        return self.options.cascade and record.last_routable > 0
 
     def result(self, begun: BatchRecord, ended: BatchRecord) -> BatchResult:
         """Return the result of an ended batch. `begun`: its record as `begin` returned it."""
@@ -437,17 +444,21 @@ class Rounds:
         )
 
     def _next_round(self, record: BatchRecord) -> Work:
-        """Return the work on the outputs of the last round, without those that a handler has already handled."""
+        """Return the work on the outputs of the last round."""
+        return Work(route(self._new_outputs(record), self.app, self.partitions), self.job(record).fold)
+
+    def _new_outputs(self, record: BatchRecord) -> DataFrame:
+        """Return the outputs of the last round as a log, without those that a handler has already handled."""
         folders, handlers = self._folders(record), sf.lit(None).cast("array<string>")
         for name in self.app.message_types:
             takers = sf.lit([each.handler for each in self.app.routes(name)])
             handlers = sf.when(sf.col("type") == name, takers).otherwise(handlers)
         found = folders.outcomes(record.rounds - 1).select(sf.explode("outputs").alias("output"))
         taken = found.select("output.*").withColumn("handler", sf.explode(handlers))
-        handled = folders.outcomes().where(sf.col("status").isin(*_KNOWN)).select("message_id", "handler")
+        handled = folders.outcomes().where(sf.col("status").isin(*_KNOWN) & sf.col("version").isNotNull())
         new = taken.join(handled, ["message_id", "handler"], "left_anti").select(taken.columns)
         nothing = dict.fromkeys(("business_id", "problem", "line"), sf.lit(None).cast("string"))
-        return Work(route(new.withColumns(nothing), self.app, self.partitions), self.job(record).fold)
+        return new.withColumns(nothing)
 
     def _finish(self, record: BatchRecord) -> None:
         """Finish the messages of the last committed round: the second pass. Idempotent."""

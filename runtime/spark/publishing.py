@@ -32,7 +32,7 @@ from runtime.publishing.targets.choice import open_target
 from runtime.publishing.targets.sql import SqliteTarget
 from runtime.spark.commit import absolute_folder
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings, master_of
-from runtime.spark.worker.connection import check_scope, open_table, reach
+from runtime.spark.worker.connection import check_scope, open_current, reach
 from runtime.spark.worker.outcomes import ARROW_OUTPUT
 
 MakeTarget = Callable[[TargetOptions], Target]
@@ -134,8 +134,9 @@ def publish(
     keys, keys_table = (of_target.keys, of_target.keys_table) if of_target.keys else (store, table)
     of_target = replace(of_target, keys=portable_url(keys), keys_table=keys_table)
     make = _maker(to)
-    opened, place = make(of_target), TablePlace(store, table)
-    connection = open_table(store, table, make=False, spark=spark)
+    opened = make(of_target)
+    table, connection = open_current(store, table, make=False, spark=spark)
+    place = TablePlace(store, table)
     if isinstance(opened, SqliteTarget):
         check_scope("machine", master_of(spark))
     record = connection.run(Ledger(connection.table, clock).get(batch_id))

@@ -270,6 +270,8 @@ HEAD_PROPERTIES = [
     *WAITING_PROPERTIES,
     "Forgotten",
     "Refuses",
+    "Followed",
+    "Shared",
     *_TAIL,
 ]
 
@@ -290,6 +292,10 @@ class Head(NamedTuple):
     tail: Tail | None = None  # None: all versions are in runs
     waiting: Waiting = NONE_WAIT
     tombstone: Tombstone | None = None
+    followed: int = 0  # in a reprocessed table: the last version of the other table that was handled again
+    shared: bool = (
+        False  # whether those versions are equal to this stream's, and only the other table has them
+    )
 
     @property
     def refuses(self) -> bool:
@@ -320,6 +326,10 @@ class Head(NamedTuple):
         properties.update(self.waiting.properties())
         if self.tombstone is not None:
             properties.update(self.tombstone.properties())
+        if self.followed:
+            properties["Followed"] = Int64(self.followed)
+        if self.shared:
+            properties["Shared"] = True
         if self.tail is not None:
             split(properties, _TAIL, self.tail.pack())
         return properties
@@ -344,6 +354,8 @@ def read_head(properties: Properties) -> Head:
             tail=read_tail(join(properties, _TAIL)) if _TAIL[0] in properties else None,
             waiting=read_waiting(properties),
             tombstone=read_tombstone(properties),
+            followed=number(properties, "Followed", 0),
+            shared=expect(properties.get("Shared", False), bool),
         )
         if head.schema < 1 or not 1 <= head.kept_from <= head.versions + 1:
             raise ValueError(f"schema {head.schema}, {head.versions} versions, kept from {head.kept_from}")

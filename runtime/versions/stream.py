@@ -213,7 +213,7 @@ class Packer:
         last = self._first + len(self.made) - 1
         if segment is not None and tail is not None and tail.takes(segment, self._schema):
             return Packed(last, tail.plus(segment), ())
-        replaced = [] if tail is None else [_packed(tail.run())]
+        replaced = [] if tail is None else [packed(tail.run())]
         if segment is not None:
             tail = Tail(self._first, self._schema, self.states[0]).plus(segment)
             return Packed(last, tail, replaced)
@@ -277,7 +277,7 @@ def _split(run: Run) -> list[PackedRun]:
     data, versions = run.data(), run.versions
     fits = len(data) <= limits.MAX_RUN_DATA_BYTES and len(pack_ids(run.ids)) <= limits.MAX_RUN_ID_BYTES
     if fits or len(versions) == 1:
-        return [_packed(run, data)]
+        return [packed(run, data)]
     (commit,) = run.commits
     middle = len(versions) // 2
     first = replace(run, versions=versions[:middle], commits=[commit._replace(length=middle)])
@@ -291,7 +291,8 @@ def _split(run: Run) -> list[PackedRun]:
     return _split(first) + _split(second)
 
 
-def _packed(run: Run, data: bytes | None = None) -> PackedRun:
+def packed(run: Run, data: bytes | None = None) -> PackedRun:
+    """Encode a run that fits a row. `data`: its compressed columns, if the caller already has them."""
     event, ids = run.event(data), run.ids
     # The size in the request, including the index: binary data is base64 there.
     size = sum(len(value) for value in event.properties.values() if isinstance(value, bytes))
@@ -427,6 +428,27 @@ async def append(history: History, new: StreamUpdate, beside: Sequence[Include] 
     return History(stream, new.head, index, history.found, history.appended, letters, newest)
 
 
+async def copy_versions(history: History, head: Head, runs: Sequence[Run], last: int) -> History:
+    """Append the runs of another stream with this head, up to its version `last`. Skips those that are there.
+
+    Until the caller changes it, the new head says that the versions up to `last` are shared. One transaction each.
+    """
+    for run in runs:
+        count = last - run.first + 1
+        if count <= 0 or run.first <= history.head.versions:
+            continue
+        versions, commits, left = run.versions[:count], list[Commit](), count
+        for commit in run.commits:
+            if left > 0:
+                commits.append(commit._replace(length=min(commit.length, left)))
+                left -= commit.length
+        part = replace(run, versions=versions, commits=commits)
+        own = (head.kept_from, versions.nows[-1], head.horizon, head.undated_cut)
+        copied = Head(part.after, run.schema, part.last, *own)._replace(followed=last, shared=True)
+        history = await append(history, StreamUpdate(copied, [packed(part)]))
+    return history
+
+
 async def _read_runs(stream: Stream, needed: Collection[int]) -> list[RecordedEvent]:
     """Read the runs in some events. Costs one request for each contiguous range."""
     if max(needed, default=0) > stream.version:
@@ -526,16 +548,20 @@ async def made_by(table: Table, key: str) -> tuple[int, list[IdKey]]:
 
 async def versions(table: Table, handler: str, business_id: str) -> list[Version] | None:
     """Return all stored versions, oldest first, or `None` without a stream. Costs one request for each 1,000 runs."""
+    found = await read_whole(table, handler, business_id)
+    return None if found is None else [version for run in found[1] for version in RunVersions(run)]
+
+
+async def read_whole(table: Table, handler: str, business_id: str) -> tuple[Head, list[Run]] | None:
+    """Return the head of a stream and all of its runs, the tail as the last one, or `None` without a stream."""
     partition = stream_partition(table, handler, business_id)
     with error_location(table, partition.key):
         slice_ = await Stream.try_read(partition)
         if slice_ is None:
             return None
-        tail = read_head(slice_.stream.properties or {}).tail
+        head = read_head(slice_.stream.properties or {})
         runs = [read_run(event) for event in slice_.events]
-        if tail is not None:
-            runs.append(tail.run())
-        return [version for run in runs for version in RunVersions(run)]
+        return head, runs if head.tail is None else [*runs, head.tail.run()]
 
 
 def is_state_stream(stream: Stream) -> bool:

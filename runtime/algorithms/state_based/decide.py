@@ -46,9 +46,16 @@ class Invoker:
     """
 
     def __init__(
-        self, handler: HandlerDefinition, clock: Clock, batch: BatchContext, business_id: str = ""
+        self,
+        handler: HandlerDefinition,
+        clock: Clock,
+        batch: BatchContext,
+        business_id: str = "",
+        *,
+        new_context: Callable[..., Context] = Context,
     ) -> None:
         self._handler = handler
+        self._new_context = new_context
         self.business_id = business_id
         self._clock = clock
         self._room = batch.limits.room
@@ -84,6 +91,7 @@ class Invoker:
         handler, place = self._handler, self._place(attempt)
         name, business_id, key, most = handler.name, self.business_id, handler.draw_key, self._room
         state, before, number, last_now = newest
+        new_context = self._new_context
         made, afters, documents, failure, size = MadeColumns(), list[bytes](), [], None, 0
         first, envelopes = part.start, deliveries.envelopes
         columns = (envelopes.message_ids, envelopes.types, envelopes.headers, deliveries.messages)
@@ -93,7 +101,7 @@ class Invoker:
                 headers = without_trace(headers) if headers else None  # noqa: PLW2901 - as they are recorded
                 now = max(self._clock(), last_now)
                 named = place and f"{place}-{number + len(afters) + 1}"
-                self._context = context = Context(
+                self._context = context = new_context(
                     name, business_id, message_id, now, headers, room=most, place=named, draw_key=key
                 )
                 values = list(state.__dict__.values())

@@ -318,7 +318,13 @@ class _Asked:
 
         found = on_table(
             target.states,
-            lambda table: find_unpublished(table, target.target, target.options.types, self.out),
+            lambda table: find_unpublished(
+                table,
+                target.target,
+                target.options.types,
+                self.out,
+                corrections=target.options.corrections,
+            ),
         )
         is_of_letters = self.letters or self.redrive
         batch_ids = [record.batch_id for record, is_refused in found if is_refused or not is_of_letters]

@@ -13,6 +13,7 @@ from runtime.batch_options import TablePlace
 from runtime.cli.checks import load_app
 from runtime.cli.console import Screen, counted
 from runtime.cli.options import AppSpec, AsJson
+from runtime.ledger.settings import open_current
 from runtime.options import option
 from runtime.serve.options import ServeOptions
 from runtime.telemetry import Lines
@@ -75,7 +76,7 @@ async def _serve(
     from runtime.serve.consumer import Consumer
 
     async with connect(states.store) as store:
-        table = await store.table(states.table)
+        _, table = await open_current(store, states.table)
         consumer = Consumer(app, table=table, source=source, target=target, options=options)
         loop = asyncio.get_running_loop()
         for each in (signal.SIGTERM, signal.SIGINT):

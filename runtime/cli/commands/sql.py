@@ -123,7 +123,7 @@ def sql(
     query = _VIEWS.get(query, query)
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude each other: use one of them.")
-    require_table(states)
+    states = require_table(states)
     from runtime.tables.sql import TableDataset
     from runtime.tables.sql import query as run
 

@@ -463,7 +463,7 @@ def truncate(
     screen, dry_run = Screen(as_json), choices.dry_run
     if policy.carry_out(states, choices, screen):
         return
-    require_table(states)
+    states = require_table(states)
     kinds = _kinds(states, choices, options, only_)
     if kinds == ["ids"]:
         found, said = _forget(states, ids, options.algorithm, choices, spark, yes=yes)

@@ -126,7 +126,7 @@ def verify(
         ExportedVersions(Path(options.export))  # rejects an export without versions before Spark is started
     spark.check_scope(states)
     log_bytes = check_log(messages, spark.place, options.log_format, options.source)
-    require_table(states)
+    states = require_table(states)
     with spark.working("Stopped. Nothing was written.", log_bytes) as (session, progress):
         given = vars(replace(options, step=progress.step))
         found = compare(session, messages, loaded, store=states.store, table=states.table, **given)

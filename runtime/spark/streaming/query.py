@@ -44,7 +44,7 @@ from runtime.spark.batch import Rounds, Work
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import find_routes, group, normalise, tell_of_struct
 from runtime.spark.logs.read import find_on_disk, is_on_disk, lines_of, literal, open_log, with_later_columns
-from runtime.spark.worker.connection import Connection, open_table
+from runtime.spark.worker.connection import Connection, open_current, open_table
 from runtime.spark.worker.outcomes import ARROW_OUTCOME, OUTCOMES, SUFFIX, OutcomeFileWriter
 
 if TYPE_CHECKING:
@@ -537,9 +537,11 @@ class Stream:
                 "This DataFrame is not a stream: make one with spark.readStream, or run it as a batch."
             )
         when = _triggered(trigger)
-        connection = self._open(spark)
+        named, other = self.place.table, self.options.other_table
+        table, connection = open_current(self.place.store, named, other, spark=spark)
+        self.place = TablePlace(self.place.store, table)
         find = Ledger(connection.table, self.options.clock).find
-        us = CheckpointOwner(self.query, connection.store.url, self.place.table)
+        us = CheckpointOwner(self.query, connection.store.url, named)
         self.admission.check_start(us, lambda batch_id: connection.run(find(batch_id)))
         with session.job_settings(spark):  # the query copies them
             log = normalise(df, self.options.source, self.options.limits)

@@ -29,6 +29,7 @@ from eventstore import (
 from eventstore.port import MayBeReplaced, MultiPartitionTable, Transaction, TransactionResult, attempt_each
 from runtime.batch_options import TablePlace, Wrap
 from runtime.errors import UsageError
+from runtime.ledger.settings import TableSettings
 from runtime.spark.session import master_of, may_be_local
 
 if TYPE_CHECKING:
@@ -394,6 +395,22 @@ def open_table(
         for store in _connections[key].stores:
             check_scope(store.scope, master_of(spark))
     return _connections[key]
+
+
+def open_current(
+    store_url: str,
+    table_name: str,
+    other: TablePlace | None = None,
+    *,
+    spark: SparkSession,
+    make: bool = True,
+) -> tuple[str, Connection]:
+    """Open a table, or the one that it was switched to, and return its name. One more request for each."""
+    connection = open_table(store_url, table_name, other, make=make, spark=spark)
+    settings = connection.run(TableSettings.of(connection.table))
+    if settings.switched_to is None:
+        return table_name, connection
+    return open_current(store_url, settings.switched_to, other, spark=spark)
 
 
 def reach(app: object, place: TablePlace, other: TablePlace | None = None) -> None:  # noqa: ARG001 - see below

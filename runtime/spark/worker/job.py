@@ -22,7 +22,7 @@ from eventstore import Table
 from handlers import App
 from runtime.algorithms.choice import BatchAlgorithm, Dependencies, make_batch_algorithms, make_outboxes
 from runtime.algorithms.state_based.together import StreamsTogether
-from runtime.batch_options import BatchOptions
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.dead_letters import TableLetters
 from runtime.documents.store import open_documents
 from runtime.errors import StoredDataError
@@ -355,10 +355,19 @@ class FoldJob:
     is_supervised: bool = False  # limits time and memory of handlers
     metrics: Metrics = OFF  # of this task, once the job was pickled
 
+    @property
+    def other_table(self) -> TablePlace | None:
+        """The table that workers open beside the one of the states."""
+        return self.options.other_table
+
+    def algorithms(self, given: Dependencies) -> Mapping[str, BatchAlgorithm]:
+        """Return an algorithm for each handler."""
+        return make_batch_algorithms(self.options.algorithm, given)
+
     def open(self, app: App | None = None) -> tuple[Connection, ConcurrencyLimit, Dependencies]:
         """Return the connection of this worker, its limit, and the dependencies of algorithms."""
         options, metrics = self.options, self.metrics
-        connection = open_table(self.store, self.table, options.other_table)
+        connection = open_table(self.store, self.table, self.other_table)
         concurrency = ConcurrencyLimit(options.in_flight)
         other = metrics.watching(connection.measured(connection.other, concurrency, options.wrap))
         dependencies = Dependencies(
@@ -402,7 +411,7 @@ class FoldJob:
         """Process the groups and chunks from `given`, called with the maximum size of a stream in a chunk."""
         with supervising(self.app, self.options) if self.is_supervised else nullcontext(self.app) as app:
             connection, concurrency, dependencies = self.open(app)
-            algorithms = make_batch_algorithms(self.options.algorithm, dependencies)
+            algorithms = self.algorithms(dependencies)
             letters = TableLetters(dependencies.table, self.batch, dependencies.clock, dependencies.retries)
 
             together = {
@@ -419,7 +428,7 @@ class FoldJob:
                 key = f"{group.handler}-{group.business_id}"
                 if outcomes.refused and (None in (group.handler, group.business_id) or not is_key(key)):
                     await letters.keep(list(outcomes.refused.values()))  # they belong to no stream
-                if group.is_followed:
+                if group.is_followed and outcomes:
                     stream.seen = stream.seen.between_groups(outcomes)
                 return outcomes
 

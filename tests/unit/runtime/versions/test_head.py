@@ -324,6 +324,8 @@ heads = st.builds(
     waiting=st.builds(
         Waiting, st.integers(0, 1000), st.none() | moments, st.booleans(), st.integers(0, 10**6)
     ),
+    followed=st.integers(0, 10**15),
+    shared=st.booleans(),
 ).flatmap(lambda head: st.integers(1, head.versions + 1).map(lambda first: head._replace(kept_from=first)))
 
 
