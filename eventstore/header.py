@@ -171,10 +171,8 @@ def _combine(so_far: Include | _Amount, further: Include) -> Include | _Amount:
     before = so_far.verb if isinstance(so_far, Include) else so_far
     after = _CHAINING[before][_FURTHER.index(further.verb)]
     if after is _REFUSED:
-        raise ValueError(
-            f"The row {further.row_key!r} has {_words(before)} and cannot have {_words(further.verb)} after it "
-            "in one write."
-        )
+        what = f"cannot be {further.verb.value!r} after {before.value!r}"
+        raise ValueError(f"The row {further.row_key!r} {what} in one write.")
     if isinstance(so_far, Include) and further.etag not in (None, ANY_ETAG, so_far.etag):
         raise ValueError(f"The row {further.row_key!r} has two different ETags in one write.")
     if not isinstance(after, Verb):
@@ -186,12 +184,6 @@ def _combine(so_far: Include | _Amount, further: Include) -> Include | _Amount:
         return replace(further, verb=after)
     kept = so_far.properties if further.verb in (_MERGE, _OR_MERGE) else {}
     return replace(so_far, verb=after, properties={**kept, **further.properties})
-
-
-def _words(change: Verb | _Amount) -> str:
-    if change is _UNDONE:
-        return "an insert and a delete"
-    return f"an {change.value}" if change.value[0] in "aeiou" else f"a {change.value}"
 
 
 def _etag(etag: str | None) -> str | None:

@@ -6,7 +6,6 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 from functools import cached_property, wraps
 from types import UnionType
@@ -204,16 +203,13 @@ def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tu
     model: Any = message_type
     wire: list[str] = []
     is_strict = False
-    for position, name in enumerate(by.split(".")):
+    for name in by.split("."):
         is_model = isinstance(model, type) and issubclass(model, BaseModel)
         field = model.model_fields.get(name) if is_model else None
         if field is None:
-            path, fields = by.split("."), list(model.model_fields) if is_model else []
-            above, close = path[:position], get_close_matches(name, fields, 1, cutoff=0.5) or fields[:1]
-            write = f'@handles(by="{".".join(above + close)}")' if above or close else f"{name}: str in it"
-            others = f", or another of {', '.join(fields)}" if len(fields) > 1 else ""
+            fields = ", ".join(model.model_fields) if is_model else "none"
             raise AppError(
-                f"{where}: {message_type.__name__} has no field {'.'.join([*above, name])!r}: write {write}{others}."
+                f"{where}: {message_type.__name__} has no field {by!r}. Possible for {name!r}: {fields}."
             )
         alias = field.validation_alias
         if isinstance(alias, AliasPath | AliasChoices):
@@ -225,13 +221,8 @@ def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tu
         model = resolve_alias(field.annotation)
     kind = {str: KeyKind.TEXT, UUID: KeyKind.UUID, int: KeyKind.INTEGER if is_strict else None}.get(model)
     if kind is None:
-        options = [each for each in get_args(model) if each is not type(None)]
-        write = "StrictInt" if model is int else "UUID" if options == [UUID] else "str"
-        hint = ', of pydantic, which does not take 7, 7.0 and "7" for the same id' if model is int else ""
-        if get_origin(model) in (tuple, frozenset):
-            hint = ", and send a message for each"
         raise AppError(
             f"{where}: {message_type.__name__}.{by} is a {getattr(model, '__name__', model)}: a business id must be a "
-            f"str, a UUID or a strict int: write {name}: {write}{hint}."
+            f"str, a UUID or a strict int: write {name}: {'StrictInt' if model is int else 'str'}."
         )
     return tuple(wire), kind

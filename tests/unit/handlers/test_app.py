@@ -375,24 +375,14 @@ def test_a_business_id_is_a_str_a_uuid_or_a_strict_int(annotation, kind):
 
 
 @pytest.mark.parametrize(
-    ("annotation", "write"),
-    [
-        (float, "str"),
-        (bool, "str"),
-        (bytes, "str"),
-        (str | None, "str"),
-        (UUID | None, "UUID"),
-        (tuple[str, ...], "str, and send a message for each"),
-        (frozenset[UUID], "UUID, and send a message for each"),
-        (int, "StrictInt, of pydantic, .*"),
-        (Place, "str"),
-    ],
+    "annotation",
+    [float, bool, bytes, str | None, UUID | None, tuple[str, ...], frozenset[UUID], int, Place],
 )
-def test_a_business_id_of_another_type_is_refused(annotation, write):
-    sentence = (
-        rf"Rang.tower is a .*: a business id must be a str, a UUID or a strict int: write tower: {write}.$"
-    )
-    with pytest.raises(AppError, match=sentence):
+def test_a_business_id_of_another_type_is_refused(annotation):
+    write = "StrictInt" if annotation is int else "str"
+    with pytest.raises(
+        AppError, match=rf"Rang.tower is a .*: a business id must be a .*: write tower: {write}.$"
+    ):
         routes_of(message_of(annotation), "tower")
 
 
@@ -400,18 +390,9 @@ def test_a_business_id_of_another_type_is_refused(annotation, write):
     ("annotation", "by", "sentence"),
     [
         (Place, "tower.number", "write number: StrictInt"),
-        (str, "steeple", r"Bell.rang: Rang has no field 'steeple': write @handles\(by=\"tower\"\)\.$"),
-        (str, "towr", r'write @handles\(by="tower"\)\.$'),
-        (
-            Place,
-            "tower.nmuber",
-            r'has no field .tower.nmuber.: write @handles\(by="tower.number"\), or another',
-        ),
-        (
-            Place,
-            "tower.tower.name",
-            r'has no field .tower.tower.name.: write @handles\(by="tower.tower"\)\.$',
-        ),
+        (str, "steeple", "Bell.rang: Rang has no field 'steeple'. Possible for 'steeple': tower.$"),
+        (Place, "tower.nmuber", "has no field 'tower.nmuber'. Possible for 'nmuber': tower, number.$"),
+        (Place, "tower.tower.name", "has no field 'tower.tower.name'. Possible for 'name': none.$"),
         (Place | None, "tower.tower", "has no field 'tower.tower'"),
         (
             Annotated[str, Field(validation_alias=AliasChoices("tower", "towerId"))],
