@@ -191,7 +191,7 @@ class _Constructor(metaclass=_Proxy):
 def _guarded_method(name: str, instead: str, pure_with: int = sys.maxsize) -> Any:  # noqa: ANN401 - Python's own
     """Return a guarded class method, which is pure with this number of arguments, none of them None."""
 
-    def call(cls: _Proxy, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own
+    def call(cls: Any, /, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own
         if len(args) + len(named) < pure_with or None in (*args, *named.values()):
             check(f"{cls.original.__name__}.{name}()", instead)
         return getattr(cls.live(), name)(*args, **named)
