@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table
-from eventstore.port import MultiPartitionTable
 from runtime.clock import shown_time, system_clock
 from runtime.errors import UsageError
 from runtime.messages.envelope import Envelope, without_trace
@@ -169,12 +168,8 @@ class Metrics(AbstractContextManager["Metrics"]):
         self.add("store_failures" if isinstance(error, StoreUnavailableError) else "conflicts", 1)
 
     def watching(self, table: Table) -> Table:
-        """Return the table, with its requests measured. Those of a file are not, which several streams share."""
-        return (
-            _MeasuredTable(table, self)
-            if self.is_on and not isinstance(table, MultiPartitionTable)
-            else table
-        )
+        """Return the table, with its requests measured."""
+        return _MeasuredTable(table, self) if self.is_on else table
 
     def merge(self, dumped: str) -> None:
         """Add the counters and histograms that a worker dumped."""

@@ -40,6 +40,7 @@ from runtime.spark.session import job_settings
 from runtime.spark.worker.connection import Connection, open_table
 from runtime.spark.worker.job import FoldJob
 from runtime.tables.versions import AsOfBatch, end_of_batch
+from runtime.telemetry import OFF
 from runtime.versions.head import HEAD_PROPERTIES, read_head
 from runtime.versions.run import Commit, RunVersions, Version
 from runtime.versions.stream import read_whole, state_streams
@@ -250,7 +251,8 @@ def reprocess(
         check_app(each)
     if table == into:
         raise UsageError("--into must be another table than --table.")
-    chosen = replace(given(BatchOptions, options), cascade=True)
+    # History that is handled again is no new business, and must not count as processed.
+    chosen = replace(given(BatchOptions, options), cascade=True, metrics=OFF)
     place, new = TablePlace(store, table).for_workers(), TablePlace(store, into).for_workers()
     with job_settings(spark, messages):
         old = open_table(store, table, make=False, spark=spark)

@@ -369,10 +369,12 @@ class FoldJob:
         options, metrics = self.options, self.metrics
         connection = open_table(self.store, self.table, self.other_table)
         concurrency = ConcurrencyLimit(options.in_flight)
-        other = metrics.watching(connection.measured(connection.other, concurrency, options.wrap))
+        # The rows of a file are read and written for many streams at once, which a table that is watched cannot.
+        watching = metrics.watching if connection.table.scope == "network" else lambda table: table
+        other = watching(connection.measured(connection.other, concurrency, options.wrap))
         dependencies = Dependencies(
             app or self.app,
-            metrics.watching(connection.measured(connection.table, concurrency, options.wrap)),
+            watching(connection.measured(connection.table, concurrency, options.wrap)),
             deduplication_store=other,
             token_store=other,
             clock=options.clock,

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from runtime.spark.reprocessing import reprocess
 from runtime.telemetry import Metrics
 from tests.plugins.telemetry import samples
 from tests.support.logs import OTHER_GAME, fire, row, start, write_lines
@@ -117,3 +118,20 @@ def test_outcomes_that_are_made_again_are_not_counted_again(place):
     place.run(given, cascade=True, batch_id="night", metrics=metrics, step=stop)
 
     assert messages(metrics) == {name: count for name, count in FIRST.items() if name[0] != "LeaderBoard"}
+
+
+@pytest.mark.thorough
+def test_history_that_is_handled_again_counts_nothing(place, recorded):
+    given = log(place)
+    place.run(given, cascade=True)
+    before = recorded.metrics()
+
+    where = {
+        "store": place.store,
+        "table": place.table,
+        "into": "corrected",
+        "out": str(place.folder / "again"),
+    }
+    reprocess(place.spark, given, place.app, **where, partitions=2)
+
+    assert recorded.metrics() == before
