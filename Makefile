@@ -23,7 +23,7 @@ BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 PYTEST = PATH="$(CURDIR)/.make/node:$$PATH" PYTHONHASHSEED=$(SEED) $(BIN)/python -m pytest --seed $(SEED)
 PARALLEL := --numprocesses auto --maxprocesses 4
-ALL_EXTRAS := azure,connect,documents,otel,postgres,publish,samples,serve,spark,sql,testing
+ALL_EXTRAS := azure,connect,documents,kafka,otel,postgres,publish,samples,serve,spark,sql,testing
 RUN_EXTRAS := azure,spark
 DEPENDENCIES := .venv/pyvenv.cfg setup.cfg pyproject.toml constraints.txt
 

@@ -19,6 +19,7 @@ from runtime.ledger.batch import DeadLetterLimit
 from runtime.ledger.ledger import STATE_BASED
 from runtime.ledger.settings import Draws, TableDemands, TableOwner
 from runtime.messages.limits import GIB, USUAL, MessageLimits
+from runtime.messages.records import AS_JSON, Decoding
 from runtime.options import check_fields, option, option_of
 from runtime.telemetry import Metrics, has_meters
 
@@ -163,6 +164,7 @@ class BatchOptions:
     The outcomes can be inspected, and the batch can be resumed with another limit.
     """
 
+    decoding: Decoding = AS_JSON
     limits: MessageLimits = USUAL
     """Messages over a limit become dead letters, `too_large`."""
 
@@ -280,7 +282,7 @@ class BatchOptions:
         more = ", guard=True" if self.guard else ""
         more += "" if self.types is None else f", types={','.join(sorted(self.types))}"
         more += f", algorithm={self.described_algorithm()}" if self.has_outbox else ""
-        more += self.limits.described()
+        more += self.decoding.described() + self.limits.described()
         return (
             f"cascade={self.cascade}, late={self.late}, on_error={self.on_error}, source={self.source}{more}"
         )
@@ -299,6 +301,7 @@ class VerifyOptions:
     cascade: bool = option("Also verify the handlers of the replayed outputs, round by round.", default=False)
     max_rounds: int = option_of(BatchOptions, "max_rounds", is_rare=True)
     source: str | None = option_of(BatchOptions, "source")
+    decoding: Decoding = AS_JSON
     limits: MessageLimits = USUAL
     log_format: Literal["parquet", "json"] | None = option_of(BatchOptions, "log_format")
     partitions: int | None = option_of(BatchOptions, "partitions", is_rare=True)

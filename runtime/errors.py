@@ -18,6 +18,7 @@ RuntimeFailure
 ├── SendError                 a sender did not send a message
 │   ├── TransientError        a retry may succeed
 │   └── PermanentError        a retry cannot succeed
+├── SchemasUnavailableError  the schema registry does not answer; a retry may succeed
 ├── MissingExtraError         a package of an optional extra is not installed
 └── BatchFailedError          a batch stopped; resume it with its id
     └── BatchHeldBackError    the batch has too many dead letters
@@ -147,6 +148,10 @@ class TransientError(SendError):
 
 class PermanentError(SendError):
     """Raised by a sender if a retry cannot succeed, for example because of an invalid phone number."""
+
+
+class SchemasUnavailableError(RuntimeFailure):
+    """Raised when a schema registry does not answer: another attempt may succeed."""
 
 
 class MissingExtraError(RuntimeFailure, ImportError):

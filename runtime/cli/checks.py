@@ -22,6 +22,7 @@ from runtime.cli.failures import NotPossibleError
 from runtime.errors import AppNotFoundError, LogError, UsageError
 from runtime.ledger.ledger import Ledger, check_id
 from runtime.ledger.settings import open_current
+from runtime.messages.records import AS_JSON, Decoding
 from runtime.namesakes import PACKAGES, explain, namesakes, search_path, users_frame
 from runtime.versions.properties import error_location
 
@@ -162,29 +163,39 @@ def check_file(file: Path | None) -> None:
         raise NotPossibleError(f"{file} cannot be written: there is no folder {file.parent}.")
 
 
-def check_log(path: str, master: str, format_: str | None, source: str | None = None) -> int | None:
+def check_log(
+    path: str, master: str, format_: str | None, source: str | None = None, decoding: Decoding = AS_JSON
+) -> int | None:
     """Return the size of a log in bytes, `None` if not local.
 
     Raises `LogError`, and `UsageError` for an invalid source.
     """
-    from runtime.spark.logs.normalise import check_source
+    from runtime.spark.logs import normalise
     from runtime.spark.logs.read import find_on_disk, is_on_disk
 
-    check_source(source or "")
+    normalise.check_source(source or "")
     if not path:
         raise UsageError("--messages is empty: name a file or folder.")
+    if _has_topics(path, decoding):
+        return None
     if not is_on_disk(path, master):
         return None
     return sum(Path(file).stat().st_size for file in find_on_disk([path], format_).files)
 
 
-def check_source_folder(folder: str, master: str, written: Mapping[str, str]) -> None:
-    """Raise `LogError` for an invalid source folder of a stream.
+def check_source(
+    folder: str, format_: str | None, master: str, written: Mapping[str, str], decoding: Decoding
+) -> None:
+    """Raise `LogError` or `UsageError` for an invalid source of a stream.
 
     `written` maps options to the folders that the stream writes, which must be outside the source.
     """
-    from runtime.spark.logs.read import is_on_disk
+    from runtime.spark.logs.read import is_kafka, is_on_disk
 
+    if is_kafka(folder) is (format_ is not None):
+        raise UsageError("--format is needed for a folder, and only there: json, parquet or outcomes.")
+    if _has_topics(folder, decoding):
+        return
     signs = "*?[{"
     if not is_on_disk(folder, master):
         if any(sign in folder for sign in signs):
@@ -200,6 +211,17 @@ def check_source_folder(folder: str, master: str, written: Mapping[str, str]) ->
                 f"{option} {other} is inside --source {folder}, whose files are all read as messages: use another "
                 f"{option}."
             )
+
+
+def _has_topics(log: str, decoding: Decoding) -> bool:
+    """Return whether a log is in Kafka. Raises `LogError` if it cannot be read."""
+    from runtime.spark.logs.read import is_kafka
+
+    if is_kafka(log):
+        from runtime.spark.logs.kafka import KafkaLog
+
+        KafkaLog(log, decoding).limits()
+    return is_kafka(log)
 
 
 T = TypeVar("T")

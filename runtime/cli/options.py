@@ -310,7 +310,8 @@ Messages = Annotated[
     str,
     option(
         "The message log: a file or folder with the columns message_id, type, body, and optionally business_id, "
-        "sequence, enqueued_at, headers, handler.",
+        "sequence, enqueued_at, headers, handler; or kafka://HOST:PORT/TOPIC?from=X&to=Y, or env:NAME.",
+        is_secret=True,
         metavar="LOG",
         group="log",
         is_rare=False,

@@ -63,7 +63,8 @@ class Consumer:
     ) -> None:
         self._options = options or ServeOptions()
         self._app, self._table, self._clock = app, table, clock
-        self._source = open_source(source) if isinstance(source, str) else source
+        decoding = self._options.decoding
+        self._source = open_source(source, decoding) if isinstance(source, str) else source
         self._settlement = open_settlement(target, self._source, self._options.names)
         self._troubles = Troubles()
         self._published = 0

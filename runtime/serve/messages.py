@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import IntEnum
 from importlib import import_module
 from typing import Any, Protocol
 
 import msgspec
 
-from handlers.codec import is_text
-from runtime.clock import to_microseconds
 from runtime.errors import MissingExtraError, RuntimeFailure, UsageError
-from runtime.messages.envelope import MAX_LENGTH, Envelope, canonical
+from runtime.messages.envelope import Envelope
+from runtime.messages.records import AS_JSON, Decode, Decoding, read_record
 from runtime.options import resolved
 from runtime.publishing.publisher import CommittedOutput, TargetOptions
 from runtime.publishing.targets.choice import open_target
@@ -144,19 +142,6 @@ class Settlement:
 # Envelopes: in JSON, or with id and type as properties of a broker's message.
 
 
-class _Fields(msgspec.Struct):
-    message_id: str
-    type: str
-    body: msgspec.Raw
-    business_id: str | None = None
-    sequence: int | None = None
-    enqueued_at: datetime | None = None
-    headers: dict[str, str] | None = None
-
-
-_DECODER = msgspec.json.Decoder(_Fields)
-
-
 def read_message(  # noqa: PLR0917 - the fields of a message
     content: bytes,
     place: str,
@@ -164,34 +149,14 @@ def read_message(  # noqa: PLR0917 - the fields of a message
     type_: str | None = None,
     headers: Mapping[str, str] | None = None,
     stamped: datetime | int | None = None,
+    decode: Decode | None = None,
     **received: Any,  # noqa: ANN401 - fields of `Received`
 ) -> Received:
-    """Return the delivery of a message: `content` is its body, or without id and type an envelope in JSON.
-
-    The body of an envelope is an object, or text of one. `stamped` is the broker's time, for messages without one of
-    their own. Content that is no envelope is kept, with the name of its place as id.
-    """
-    business_id, sequence, own = None, None, dict(headers or {})
-    given = own.pop("enqueued_at", "")
-    time: datetime | int | None = int(given) if given.isdigit() else stamped
-    try:
-        if message_id is not None and type_ is not None:
-            body = content.decode()
-        else:
-            fields = _DECODER.decode(content)
-            body = bytes(fields.body).decode()
-            body = json.loads(body) if body.startswith('"') else body
-            message_id, type_, own = fields.message_id, fields.type, fields.headers or {}
-            business_id, sequence, time = fields.business_id, fields.sequence, fields.enqueued_at or stamped
-        if not 0 < len(message_id) <= MAX_LENGTH or not is_text(message_id):
-            raise ValueError(f"A message id is text of 1 to {MAX_LENGTH} characters.")  # noqa: TRY301 - caught below
-    except ValueError as error:  # which those of msgspec and of UTF-8 are
-        envelope = Envelope(place, "", content.decode("utf-8", "backslashreplace"))
-        return Received(envelope, len(content), f"It is no envelope: {error}", **received)
-    if isinstance(time, datetime):
-        time = to_microseconds(time if time.tzinfo else time.replace(tzinfo=UTC))
-    envelope = Envelope(canonical(message_id), type_, body, business_id, sequence, time, own or None)
-    return Received(envelope, len(content), **received)
+    """Return the delivery of a message, as `read_record` does. Id and type may be properties apart from headers."""
+    properties = {"message_id": message_id, "type": type_}
+    named = {name: value for name, value in properties.items() if value is not None}
+    envelope, problem = read_record(content, place, {**(headers or {}), **named}, stamped, decode)
+    return Received(envelope, len(content), problem, **received)
 
 
 def written(output: CommittedOutput) -> bytes:
@@ -212,7 +177,7 @@ def written(output: CommittedOutput) -> bytes:
 _BROKERS = {"stdin": "stdin", "stdout": "stdin", "kafka": "kafka", "azurequeue": "azurequeue", "amqp": "amqp"}
 
 
-def open_source(url: str) -> Source:
+def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
     """Return the source of a url. Raises `UsageError`, and `MissingExtraError` without its package."""
     url = resolved(url)
     if url.partition(":")[0] not in _BROKERS or url.startswith("stdout:"):
@@ -221,6 +186,10 @@ def open_source(url: str) -> Source:
             "azurequeue://HOST:PORT/QUEUE, or env:NAME for an environment variable that holds one of these."
         )
     source: Source = _broker(url).source(url)
+    if decoding != AS_JSON and not url.startswith("kafka:"):
+        raise UsageError("Only Kafka has records in other formats than JSON: leave decode out.")
+    if decoding != AS_JSON:
+        source.decode = decoding.decoder()  # type: ignore[attr-defined] # that of Kafka
     return source
 
 

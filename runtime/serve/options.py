@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
+from runtime.messages.records import AS_JSON, Decoding
 from runtime.options import check_fields, option
 
 
@@ -22,6 +23,7 @@ class ServeOptions:
         name="--map",
         metavar="TYPE=NAME",
     )
+    decoding: Decoding = AS_JSON
     read_ahead: int = option(
         "Hold at most so many messages that are not acknowledged; then the source is paused.",
         default=10_000,

@@ -40,7 +40,7 @@ from runtime.messages.outcome import VARYING, DeadLetters, Status
 from runtime.options import given
 from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, check_unused
 from runtime.spark.logs.normalise import keep_large, normalise, route, tell_of_struct
-from runtime.spark.logs.read import Log, describe_input, open_log
+from runtime.spark.logs.read import Log, describe_input, is_kafka, open_log
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings, planned_once
 from runtime.spark.worker.connection import Connection, open_current, reach
 from runtime.spark.worker.job import FoldJob
@@ -61,8 +61,9 @@ def run_batch(
 ) -> DataFrame:
     """Run a batch to its end. Return a DataFrame that scans its outcomes, one for each delivery and handler.
 
-    `messages`: the path of a log, a list of paths, or a table: a DataFrame of Spark or pandas, or an Arrow table. The
-    columns are message_id, type, body, and optionally business_id, sequence, enqueued_at, headers, handler.
+    `messages`: the path of a log, a list of paths, the url of topics in Kafka (docs/kafka.md), or a table: a DataFrame
+    of Spark or pandas, or an Arrow table. The columns are message_id, type, body, and optionally business_id, sequence,
+    enqueued_at, headers, handler.
     `options`: the fields of `BatchOptions`.
 
     Call it again with the id of a failed batch to resume that. For a published batch, it returns the outcomes without
@@ -91,7 +92,13 @@ class Batch:
         """Run the uncommitted rounds, publish, and return the outcomes."""
         with job_settings(self.spark, messages):
             options, say = self.options, partial(remark, self.options.step)
-            opened = open_log(self.spark, messages, options.log_format, say)
+            before = self.rounds().find(batch_id) if batch_id and is_kafka(messages) else None
+            recorded = "" if before is None else before.input
+            opened = open_log(
+                self.spark, messages, options.log_format, say, decoding=options.decoding, recorded=recorded
+            )
+            if opened.given is not None:
+                options.step(f"Reading the {opened.given.name}")
             if options.keep_large is not None:
                 batch_id = batch_id or new_batch_id()
                 options.step("Keeping what is too large")

@@ -277,7 +277,7 @@ def verify(
         ExportedVersions(Path(chosen.export))  # raises without versions
     with job_settings(spark, messages):
         say = partial(remark, chosen.step)
-        rows = open_log(spark, messages, chosen.log_format, say).rows
+        rows = open_log(spark, messages, chosen.log_format, say, decoding=chosen.decoding).rows
         log = normalise(rows, chosen.source, chosen.limits)
         tell_of_struct(rows, app, None, say)
         connection = open_table(place.store, place.table, make=False, spark=spark)

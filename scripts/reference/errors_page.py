@@ -50,6 +50,8 @@ WHAT_TO_DO = {
     "SendError": "Raise one of its subclasses from a sender.",
     "TransientError": "Raise it from a sender when another attempt may succeed.",
     "PermanentError": "Raise it from a sender when no attempt can succeed.",
+    "SchemasUnavailableError": "Nothing is lost. Start the schema registry, or correct its url, and run the batch or "
+    "stream again.",
     "MissingExtraError": "Install the extra that the sentence names.",
     "BatchFailedError": "Remove the cause, and run the batch again with its id.",
     "BatchHeldBackError": "Run the batch again with its id and a higher `--max-dead-letters`.",

@@ -16,17 +16,19 @@ from pyspark.sql import SparkSession
 
 from benchmarks.marks import check_marks, put_parts
 from runtime.spark import build_session
+from tests.plugins.kafka import running_cluster, running_kafka
 from tests.publishing.cases import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
     FunctionCase,
     HttpCase,
     KafkaCase,
+    KafkaWithoutABroker,
     PostgresCase,
     SqliteCase,
 )
-from tests.publishing.kills import Case, Killed, kill_everywhere
-from tests.publishing.servers import http_receiver, kafka_brokers, postgres_server
+from tests.publishing.kills import Case, Killed, kill_brokers_everywhere, kill_everywhere
+from tests.publishing.servers import http_receiver, postgres_server
 from tests.publishing.spark_kills import kill_workers_everywhere
 
 DOCUMENT = Path(__file__).with_name("README.md")
@@ -41,15 +43,28 @@ _HEAD = (
 @contextmanager
 def cases(folder: Path) -> Iterator[dict[str, Case]]:
     """Run all servers, and give the targets by their names in the docs."""
-    with http_receiver() as receiver, postgres_server() as postgres, kafka_brokers() as brokers:
+    with (
+        http_receiver() as receiver,
+        postgres_server() as postgres,
+        running_kafka() as kafka,
+        running_cluster() as cluster,
+    ):
         yield {
             "SQLite": SqliteCase(folder / "target.db"),
             "PostgreSQL": PostgresCase(postgres),
-            "Kafka (mock brokers)": KafkaCase(brokers),
+            "Kafka": KafkaCase([kafka]),
+            "Kafka, brokers killed": KafkaWithoutABroker(cluster),
             "HTTP": HttpCase(receiver),
             "function, at least once": FunctionCase(folder / "sent-at-least-once", AT_LEAST_ONCE),
             "function, at most once": FunctionCase(folder / "sent-at-most-once", AT_MOST_ONCE),
         }
+
+
+def kill(case: Case, folder: Path, every: int = 1) -> Killed:
+    """Kill runners, or brokers."""
+    if isinstance(case, KafkaWithoutABroker):
+        return kill_brokers_everywhere(case, folder, every)
+    return kill_everywhere(case, folder, every)
 
 
 def row(name: str, found: Killed) -> str:
@@ -74,7 +89,7 @@ def main(arguments: list[str]) -> None:
             with session(Path(folder, "spark.log")) as spark:
                 table = measured(wanted, Path(folder), partial(kill_workers_everywhere, spark))
         else:
-            table = measured(wanted, Path(folder), kill_everywhere)
+            table = measured(wanted, Path(folder), kill)
     if not is_dry:
         put_parts(DOCUMENT, {part: table})
         print(f"Written to {DOCUMENT}.")

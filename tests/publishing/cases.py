@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,7 +20,8 @@ from runtime.publishing import DeliverySettings, OutgoingMessage
 from runtime.publishing.publisher import Publisher, Target, TargetOptions
 from runtime.publishing.targets.choice import open_target
 from runtime.publishing.targets.http import HttpTarget
-from runtime.publishing.targets.kafka import KafkaTarget
+from runtime.publishing.targets.kafka import MARKERS, KafkaTarget
+from tests.plugins.kafka import KafkaServer
 from tests.publishing.kills import IDS, Counts
 from tests.publishing.servers import HttpReceiver
 
@@ -173,13 +175,22 @@ class MortalKafka:
 
 @dataclass
 class KafkaCase:
-    """Brokers that show what is not committed too; so what was sent again is there twice, but no marker is."""
+    """A cluster of Apache Kafka, whose topics are read with `read_committed`."""
 
-    brokers: str
+    servers: Sequence[KafkaServer]
     run: int = 0
+
+    def __post_init__(self) -> None:
+        self.servers[0].make_topics(MARKERS, partitions=1)
+
+    @property
+    def brokers(self) -> str:
+        return ",".join(each.address for each in self.servers)
 
     def prepare(self) -> None:
         self.run += 1  # in topics of its own
+        up = next(each for each in self.servers if each.process is not None)
+        up.make_topics(*self.topics().values(), partitions=2)
 
     def target(self, before_call: Callable[[], None]) -> Target:
         target = open_target(f"kafka://{self.brokers}", TargetOptions(names=self.topics()))
@@ -193,11 +204,33 @@ class KafkaCase:
 
     def count(self) -> Counts:
         # There is a topic for each type, so order is that within each.
-        ids = [each for topic in self.topics().values() for each in records(self.brokers, topic)]
-        found = Counter(ids)
-        return Counts(lost=len(IDS - found.keys()), recognised=len(ids) - len(found))
+        found = [records(self.brokers, topic) for topic in self.topics().values()]
+        each = [counts_of(ids) for ids in found]
+        return Counts(
+            lost=len(IDS - {id_ for ids in found for id_ in ids}),
+            duplicates=sum(some.duplicates for some in each),
+            disorder=sum(some.disorder for some in each),
+        )
 
 
+@dataclass
+class KafkaWithoutABroker(KafkaCase):
+    """In it one broker after another is killed where others kill the runner. It is started again for the next run."""
+
+    def strike(self) -> None:
+        """Kill a broker. Called in a runner's process."""
+        process = self.servers[self.run % len(self.servers)].process
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+
+    def prepare(self) -> None:
+        for each in self.servers:
+            if each.process is not None and each.process.poll() is not None:
+                each.start()
+        super().prepare()
+
+
+_WAITS = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}  # a broker was killed before
 AT_MOST_ONCE = DeliverySettings(lock_limit=timedelta(seconds=4))
 AT_LEAST_ONCE = DeliverySettings(frozenset("*"), lock_limit=timedelta(seconds=1))
 
@@ -244,6 +277,8 @@ def records(brokers: str, topic: str) -> list[str]:
             record = consumer.poll(30)
             assert record is not None
             error = record.error()
+            if error is not None and error.code() in _WAITS:
+                continue
             if error is None:
                 headers: dict[str, Any] = dict(record.headers() or [])
                 ids.append(headers["message_id"].decode())

@@ -13,17 +13,22 @@ import signal
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from eventstore import connect
 from runtime.clock import system_clock
+from runtime.errors import TargetError
 from runtime.ledger.ledger import Ledger
 from runtime.publishing.publisher import CommittedOutput, Publisher, PublishOptions, Record, SliceName, Target
 from runtime.publishing.runner import publish
 from tests.support.done_batches import BATCH, TABLE, games, make_batch
+
+if TYPE_CHECKING:
+    from tests.publishing.cases import KafkaWithoutABroker
 
 GAMES, EACH, SLICES, CHUNK = 2, 3, 2, 2
 IDS = frozenset(f"g{game}-{number}" for game in range(GAMES) for number in range(EACH))
@@ -77,17 +82,27 @@ class Burns(Protocol):
         """Count a call, and kill the process if it is the one."""
 
 
-class Fuse:
-    """Kills its process before the call with a number, from 1; never without one."""
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
-    def __init__(self, call: int | None) -> None:
+
+class Fuse:
+    """Kills its process, or strikes another one, before the call with a number, from 1; never without one."""
+
+    def __init__(self, call: int | None, strike: Callable[[], None] = _die) -> None:
         self._left = call
+        self._strike = strike
 
     def burn(self) -> None:
         if self._left is not None:
             self._left -= 1
             if not self._left:
-                os.kill(os.getpid(), signal.SIGKILL)
+                self._strike()
+
+    @property
+    def has_burnt(self) -> bool:
+        """Whether there was a call with the number."""
+        return self._left is not None and self._left <= 0
 
 
 class MortalTable:
@@ -169,6 +184,29 @@ def kill_everywhere(case: Case, folder: Path, every: int = 1) -> Killed:
             return Killed(kills, kills * len(IDS), total, refused)
         kills += 1
         assert in_child(partial(_publish, case, folder, Fuse(None))), "The second runner was killed too."
+        total += case.count()
+        refused += int((folder / "refused").read_text())
+
+
+def kill_brokers_everywhere(case: KafkaWithoutABroker, folder: Path, every: int = 1) -> Killed:
+    """Kill a broker before each of a runner's calls, or `every` so many; the runner goes on, or the next one does."""
+    in_child(lambda: make_batch(f"sqlite:///{folder}/made.db", folder / "out", games(GAMES, EACH)))
+    total, kills, refused = Counts(), 0, 0
+    while True:
+        case.prepare()
+        copy_store(folder)
+        fuse = Fuse(kills * every + 1, case.strike)
+
+        def once(fuse: Fuse = fuse) -> None:
+            with suppress(TargetError):  # it gave up; whoever is called again sends the rest
+                _publish(case, folder, fuse)
+            (folder / "burnt").write_text(str(fuse.has_burnt))
+
+        assert in_child(once)
+        assert in_child(partial(_publish, case, folder, Fuse(None)))
+        if (folder / "burnt").read_text() != "True":
+            return Killed(kills, kills * len(IDS), total, refused)
+        kills += 1
         total += case.count()
         refused += int((folder / "refused").read_text())
 

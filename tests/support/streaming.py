@@ -26,7 +26,8 @@ def stream(place: Place, incoming: Path | str, format_: SourceFormat = "json", *
     """Run a query over all files that are there, each an epoch, and return which epochs were run."""
     where = {"app": place.app, "store": place.store, "table": place.table, "out": place.out}
     given = {"query": "shots", "checkpoint": str(place.folder / "checkpoint"), "trigger": "available-now"}
-    df = open_source(place.spark, str(incoming), format_, max_files=1)
+    is_topic = str(incoming).startswith("kafka:")
+    df = open_source(place.spark, str(incoming), None if is_topic else format_, max_files=1)
     query = run_stream(df, **{**where, **given, "partitions": 2, **options})
     try:
         query.awaitTermination()

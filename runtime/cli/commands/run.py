@@ -14,7 +14,7 @@ from handlers import App
 from runtime.algorithms.choice import check_swept
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, BatchReport, command_on, counts_text
-from runtime.cli.checks import check_folder, check_log, check_source_folder, load_app
+from runtime.cli.checks import check_folder, check_log, check_source, load_app
 from runtime.cli.commands.publish import PublishTo, publish_done, tell_of_keys
 from runtime.cli.console import Screen, counted
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from runtime.spark.session import Session
     from runtime.spark.streaming.query import PublishEpoch
 
-_OF_STREAM = (*OF_ANY_BATCH, "late", "on_error", "on_difference", "guard", "types", "draws", "algorithm")
+_OF_STREAM: tuple[str, ...] = (*OF_ANY_BATCH, "late", "on_error", "on_difference", "guard", "types", "draws")
+_OF_STREAM += ("algorithm", "decoding")
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,8 @@ def _check_input(app: App, messages: str, place: str, options: BatchOptions) -> 
     options.types_of(app)
     if not messages:
         check_swept(options.algorithm)
-    log_bytes = check_log(messages, place, options.log_format, options.source) if messages else None
+    given = (options.log_format, options.source, options.decoding)
+    log_bytes = check_log(messages, place, *given) if messages else None
     if options.keep_large is not None:
         check_folder(options.keep_large, place, "Large messages", "--keep-large")
     return log_bytes
@@ -159,12 +161,16 @@ class StreamChoices:
 
     source: str = option(
         "The folder that receives files with messages, also in subfolders. Files must be complete when they appear, "
-        "and stay until their epoch is published.",
-        metavar="DIR",
+        "and stay until their epoch is published. Or topics: kafka://HOST:PORT/TOPIC, or env:NAME.",
+        is_secret=True,
+        metavar="DIR|URL",
     )
-    source_format: Literal["json", "parquet", "outcomes"] = option(
-        "JSON lines, Parquet, or the outcomes of another stream, whose outputs are the messages.",
+    source_format: Literal["json", "parquet", "outcomes"] | None = option(
+        "The format of a folder: JSON lines, Parquet, or the outcomes of another stream, whose outputs are the "
+        "messages.",
+        default=None,
         name="--format",
+        is_rare=False,
     )
     query: str = option(
         "The name of the query. Its micro-batches have the batch ids NAME-0, NAME-1 ...", metavar="NAME"
@@ -215,7 +221,7 @@ def stream(
     ),
     publish: PublishTo,
 ) -> None:
-    r"""Run the handlers of an app over files that arrive in a folder, in micro-batches.
+    r"""Run the handlers of an app over files that arrive in a folder, or over topics of Kafka, in micro-batches.
 
         consistent stream --app samples.shooting_range:app --cascade \
             --source incoming --format json --query shots --out outcomes \
@@ -234,7 +240,8 @@ def stream(
     options.types_of(loaded)
     place, states = batch.spark.place, batch.states
     written = {"--out": batch.out, "--checkpoint": choices.checkpoint}
-    check_source_folder(choices.source, place, written)
+    source = choices.source
+    check_source(source, choices.source_format, place, written, options.decoding)
     check_folder(choices.checkpoint, place, "The checkpoint", "--checkpoint")
     batch.check(loaded, options, must_exist=False)
     screen, metrics = Screen(), options.metrics
@@ -247,6 +254,7 @@ def stream(
         metrics.write()
 
     publisher = _publisher(publish, states, choices.query, screen, metrics)
+    from runtime.spark.logs.read import is_kafka
     from runtime.spark.streaming.query import Stream, open_source
 
     new = Stream(
@@ -265,10 +273,18 @@ def stream(
     with metrics, batch.spark.working(again) as (spark, progress):
         progress.done()
         new.run(
-            open_source(spark, choices.source, choices.source_format, choices.max_files, screen.note),
+            open_source(
+                spark,
+                source,
+                choices.source_format,
+                choices.max_files,
+                screen.note,
+                decoding=options.decoding,
+            ),
             "available-now" if choices.available_now else choices.trigger,
         )
-    screen.show(f"The query {choices.query} has processed all files in {choices.source}.")
+    where = "messages" if is_kafka(source) else f"files in {source}"
+    screen.show(f"The query {choices.query} has processed all {where}.")
 
 
 def _publisher(

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -26,6 +29,8 @@ MARKERS = "consistent-slices"
 
 TRANSACTION_SECONDS = 60  # until the broker aborts the transaction of a dead producer
 
+_SILENCE_SECONDS = 5
+
 _QUIET = logging.getLogger("librdkafka")  # by default it logs to standard error; errors are raised anyway
 _QUIET.addHandler(logging.NullHandler())
 
@@ -34,6 +39,30 @@ _FORM = (
     "The url of the Kafka cluster is invalid. Write kafka://HOST:PORT or kafka://USER:PASSWORD@HOST:PORT?setting=value "
     "with %25 for %, %2F for / and %20 for a blank in the user or password."
 )
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Topics in a url, with librdkafka's settings. `own` are the parameters of the url that are not librdkafka's."""
+
+    name: str  # the url of the cluster without secrets
+    topics: Sequence[str]
+    settings: Mapping[str, Any] = field(repr=False)
+    own: Mapping[str, str]
+
+    @classmethod
+    def read(cls, url: str, form: str, names: Collection[str], seconds: float) -> Topics:
+        """Take a url apart. Raises `UsageError`, with its `form`."""
+        try:
+            parts = urlsplit(url)
+        except ValueError:  # its text may contain the password
+            raise UsageError(form) from None
+        given = dict(parse_qsl(parts.query))
+        own = {name: given.pop(name) for name in names if name in given}
+        options = TargetOptions(timeout=timedelta(seconds=seconds))
+        cluster = KafkaTarget(f"kafka://{parts.netloc}?{urlencode(given)}", options)
+        topics = list(filter(None, parts.path.strip("/").split(",")))
+        return cls(cluster.name, topics, cluster.settings, own)
 
 
 class Markers:
@@ -56,16 +85,20 @@ class Markers:
             each: self._ends.get_watermark_offsets(TopicPartition(MARKERS, each), timeout=seconds)[1]
             for each in partitions
         }
-        if not self._reached:
-            self._reached = dict.fromkeys(ends, 0)
-            self._committed.assign([TopicPartition(MARKERS, each, 0) for each in ends])
-        deadline = time.monotonic() + 3 * TRANSACTION_SECONDS
+        self._reached = {each: self._reached.get(each, 0) for each in ends}
+        began, seen_at = time.monotonic(), -math.inf
         while any(self._reached[each] < end for each, end in ends.items()):
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if now > began + 3 * TRANSACTION_SECONDS:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - that is its public name
+            if now > seen_at + _SILENCE_SECONDS:
+                # After a restart of the broker librdkafka may never fetch again by itself.
+                self._committed.assign([TopicPartition(MARKERS, *place) for place in self._reached.items()])
+                seen_at = now
             record = self._committed.poll(1.0)
             if record is None:
                 continue
+            seen_at = now
             error = record.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - as above
                 raise KafkaException(error)

@@ -12,10 +12,9 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import quote
 
 from confluent_kafka import (
     TIMESTAMP_NOT_AVAILABLE,
@@ -29,8 +28,9 @@ from confluent_kafka import Consumer as Client
 
 from runtime.clock import to_microseconds
 from runtime.errors import RuntimeFailure, TargetUnavailableError, UsageError
-from runtime.publishing.publisher import CommittedOutput, TargetOptions
-from runtime.publishing.targets.kafka import _QUIET, KafkaTarget
+from runtime.messages.records import Decode
+from runtime.publishing.publisher import CommittedOutput
+from runtime.publishing.targets.kafka import _QUIET, Topics
 from runtime.serve.messages import (
     Lane,
     Rebalances,
@@ -64,20 +64,15 @@ class _Place:
     """A url taken apart."""
 
     def __init__(self, url: str) -> None:
-        try:
-            parts = urlsplit(url)
-        except ValueError:  # whose text may hold the password
-            raise UsageError(_FORM) from None
-        given = dict(parse_qsl(parts.query))
-        self.group = given.pop("group", "")
-        options = TargetOptions(timeout=timedelta(seconds=_SECONDS))
-        cluster = KafkaTarget(f"kafka://{parts.netloc}?{urlencode(given)}", options)
-        self.name, self.settings = cluster.name, cluster.settings
-        self.topics = list(filter(None, parts.path.strip("/").split(",")))
+        found = Topics.read(url, _FORM, ("group",), _SECONDS)
+        self.name, self.topics, self.settings = found.name, found.topics, found.settings
+        self.group = found.own.get("group", "")
 
 
 class KafkaSource:
     """A consumer of a group, which reads in a thread of its own. Commits are made in another one."""
+
+    decode: Decode | None = None
 
     def __init__(self, place: _Place) -> None:
         if not place.topics or not place.group:
@@ -158,10 +153,8 @@ class KafkaSource:
         headers = {name: (each or b"").decode("utf-8", "replace") for name, each in given}
         kind, time = record.timestamp()
         stamped = None if kind == TIMESTAMP_NOT_AVAILABLE else time * 1000
-        message_id, type_ = headers.pop("message_id", None), headers.pop("type", None)
-        own = {name: each for name, each in headers.items() if name not in {"handler", "sequence"}}
         place = f"{topic}/{partition}/{offset}"
-        return read_message(value, place, message_id, type_, own, stamped, lane=lane, offset=offset)
+        return read_message(value, place, None, None, headers, stamped, self.decode, lane=lane, offset=offset)
 
     def _assigned(self, client: Client, partitions: list[TopicPartition]) -> None:
         with suppress(KafkaException):  # nothing is known to be acknowledged then

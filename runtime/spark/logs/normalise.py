@@ -39,6 +39,7 @@ from runtime.messages.limits import KEPT, NOTE, USUAL, MessageLimits, sentence
 
 REQUIRED = ("message_id", "type", "body")
 OPTIONAL = ("business_id", "sequence", "enqueued_at", "headers", "handler")
+UNREAD = "_unread"  # a column of a broker's records: why one is no message
 
 _JSON_OPTIONS = {
     "allowSingleQuotes": "false",
@@ -195,8 +196,10 @@ def _checks(types: _Types) -> Sequence[tuple[str, str]]:
         is_lost = f"{name} IS NOT NULL AND ({value}) IS NULL"
         return is_lost, f"concat({text(f'{name} {problem}: ')}, CAST({name} AS STRING))"
 
+    is_of_broker = UNREAD in getattr(types[_GIVEN], "names", ())
     return [
         *_unreadable(types),
+        *[(f"{_GIVEN}.{UNREAD} IS NOT NULL", f"{_GIVEN}.{UNREAD}")] * is_of_broker,
         missing("message_id"),
         (f"length(message_id) > {envelope.MAX_LENGTH}", text("message_id has more than 255 characters")),
         missing("type"),

@@ -16,7 +16,7 @@ from functools import partial, reduce
 from hashlib import file_digest, sha256
 from itertools import islice, product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import msgpack
 import pyarrow as pa
@@ -30,6 +30,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegralType, Map
 
 from runtime.errors import LogError, UsageError
 from runtime.file_systems import open_folder
+from runtime.messages.records import AS_JSON, Decoding
 from runtime.spark.logs.normalise import OPTIONAL, REQUIRED, lacks
 from runtime.spark.session import explain, failing_as, is_local, is_of_spark, master_of, unless_gone
 from runtime.spark.worker.outcomes import ARROW_OUTPUT
@@ -103,14 +104,6 @@ class LogFiles:
     skipped: str | None = None  # a description of the hidden files
 
 
-class OpenedLog(NamedTuple):
-    """A log as a DataFrame, with its files if it was opened by path."""
-
-    rows: DataFrame
-    where: str = ""
-    files: LogFiles | None = None
-
-
 class Input(NamedTuple):
     """The identity of a log: the number of messages, and a digest that does not depend on their order."""
 
@@ -119,6 +112,21 @@ class Input(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.messages} messages with {self.name}"
+
+
+class OpenedLog(NamedTuple):
+    """A log as a DataFrame, with its files if it was opened by path."""
+
+    rows: DataFrame
+    where: str = ""
+    files: LogFiles | None = None
+    given: Input | None = None  # its identity, if it was opened by offsets
+    may_change: bool = False  # between readings of the same offsets
+
+
+def is_kafka(log: object) -> TypeGuard[str]:
+    """Return whether a log is the url of topics in Kafka, or a reference to one."""
+    return isinstance(log, str) and log.startswith(("kafka://", "env:"))
 
 
 def is_on_disk(path: str, master: str) -> bool:
@@ -186,9 +194,27 @@ def _check_files(files: LogFiles) -> None:
 
 
 def open_log(
-    spark: SparkSession, log: Log, format_: str | None = None, say: Callable[[str], None] = lambda _: None
+    spark: SparkSession,
+    log: Log,
+    format_: str | None = None,
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    decoding: Decoding = AS_JSON,
+    recorded: str = "",
 ) -> OpenedLog:
-    """Open a log. `say` is called with a remark on hidden files. Raises `LogError` and `UsageError`."""
+    """Open a log. `say` is called with a remark on hidden files. Raises `LogError` and `UsageError`.
+
+    `recorded`: the input of the batch that is resumed, for topics of Kafka.
+    """
+    if is_kafka(log):
+        from runtime.spark.logs.kafka import KafkaLog  # noqa: PLC0415 - of an extra
+
+        topics = KafkaLog(log, decoding)
+        ranges, name = topics.ranges(recorded)
+        found = Input(sum(each.end - each.start for each in ranges), name)
+        return OpenedLog(
+            topics.rows(spark, ranges), str(topics), None, found, found.messages > 0 and topics.is_compacted()
+        )
     if isinstance(log, str | Path):
         log = [log]
     if isinstance(log, DataFrame):
@@ -269,8 +295,13 @@ def describe_input(log: OpenedLog) -> Input:
     Local files are identified by their bytes, in a tenth of the time of a Spark job, others by their messages. Raises
     `LogError` for a log that is empty or corrupt.
     """
-    found = None if log.files is None else _digest(log.files)
-    return describe_messages(log) if found is None else _unless_empty(log, found)
+    if log.given is not None:
+        found = log.given
+        if log.may_change:
+            found = found._replace(name=f"{found.name}, {describe_messages(log).name}")
+        return _unless_empty(log, found)
+    digest = None if log.files is None else _digest(log.files)
+    return describe_messages(log) if digest is None else _unless_empty(log, digest)
 
 
 def describe_messages(log: OpenedLog) -> Input:

@@ -38,12 +38,21 @@ from runtime.batch_options import BatchOptions, Step, TablePlace, check_app, rem
 from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options, within
 from runtime.ledger.ledger import EPOCH, HIDDEN_EPOCHS, BatchRecord, BatchStatus, Ledger, check_id
+from runtime.messages.records import AS_JSON, Decoding
 from runtime.options import given
 from runtime.spark import session
 from runtime.spark.batch import Rounds, Work
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import find_routes, group, normalise, tell_of_struct
-from runtime.spark.logs.read import find_on_disk, is_on_disk, lines_of, literal, open_log, with_later_columns
+from runtime.spark.logs.read import (
+    find_on_disk,
+    is_kafka,
+    is_on_disk,
+    lines_of,
+    literal,
+    open_log,
+    with_later_columns,
+)
 from runtime.spark.worker.connection import Connection, open_current, open_table
 from runtime.spark.worker.outcomes import ARROW_OUTCOME, OUTCOMES, SUFFIX, OutcomeFileWriter
 
@@ -697,15 +706,22 @@ def published_outputs(outcomes: DataFrame) -> DataFrame:
 def open_source(
     spark: SparkSession,
     folder: str,
-    format_: SourceFormat,
+    format_: SourceFormat | None = None,
     max_files: int | None = None,
     say: Step = warnings.warn,
+    *,
+    decoding: Decoding = AS_JSON,
 ) -> DataFrame:
-    """Return the messages of files that arrive in a folder or its subfolders, as a streaming DataFrame.
+    """Return the messages of files that arrive in a folder or its subfolders, or of topics, as a streaming DataFrame.
 
-    `format_`: JSON lines, Parquet, or outcomes of another stream. `max_files`: per micro-batch. Parquet needs a first
-    file with the types of the columns; later files may add optional columns. Raises `LogError`.
+    `folder`: or the url of topics in Kafka. `format_`: JSON lines, Parquet, or outcomes of another stream.
+    `max_files`: per micro-batch. Parquet needs a first file with the types of the columns; later files may add optional
+    columns. Raises `LogError`.
     """
+    if is_kafka(folder):
+        from runtime.spark.streaming.kafka import stream_of  # noqa: PLC0415 - of an extra
+
+        return stream_of(spark, folder, decoding)
     path, files = folder, None
     if is_on_disk(folder, session.master_of(spark)):
         as_ = "json" if format_ == "json" else "parquet"

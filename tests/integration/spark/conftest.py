@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +24,9 @@ from samples.shooting_range import app as shooting_range
 from tests.support.clocks import FrozenClock
 from tests.support.logs import generated
 from tests.support.outcomes import heads, without_tokens
+
+if TYPE_CHECKING:
+    from tests.support.topics import Topic
 
 _numbers = itertools.count(1)
 
@@ -109,6 +112,16 @@ def any_place(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Pat
         else request.getfixturevalue("azurite_url")
     )
     return Place(spark, store, f"table{next(_numbers)}x{os.getpid()}", tmp_path)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> Topic:
+    """Give a topic of two partitions."""
+    from tests.support.topics import Topic
+
+    made = Topic(request.getfixturevalue("kafka"), f"shots-{next(_numbers)}")
+    made.make()
+    return made
 
 
 @pytest.fixture(params=["azurite", "s3"])

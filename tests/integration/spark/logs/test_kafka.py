@@ -1,0 +1,344 @@
+"""Topics of a real broker as the log of a batch: which records are read, what identifies them, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.cimpl import NewPartitions
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageError
+from runtime.ledger.ledger import BatchStatus
+from runtime.messages.records import Decoding
+from runtime.spark import verify
+from runtime.spark.logs import kafka as module
+from runtime.spark.logs.kafka import KafkaLog
+from tests.docs.pasting import beside_the_project, marked
+from tests.support.logs import GAME, fire, message_id, start
+from tests.support.outcomes import by_status, statuses
+from tests.support.registry import registry
+from tests.support.topics import OF_TWO_GAMES, ROWS, Topic
+
+pytestmark = pytest.mark.thorough
+
+
+@pytest.mark.connect(thorough=True)
+def test_the_records_of_all_partitions_are_handled_in_the_order_of_their_partition(topic, place):
+    topic.send(ROWS)
+    other = "00000000-0000-4000-8000-000000000002"
+    topic.send([start(11, 7, other), fire(12, 7, other), fire(12, 7, other)], partition=1)
+
+    outcomes = place.run(topic.url)
+
+    assert by_status(outcomes) == {("ShootingRange", "processed"): 5, ("ShootingRange", "duplicate"): 1}
+    # Each start came before its shots.
+    hits = [row.type for row in outcomes.selectExpr("explode(outputs) AS o").select("o.type").collect()]
+    assert sorted(hits) == ["Hit", "Hit", "Missed"]
+
+
+def test_a_batch_goes_by_the_offsets_with_which_it_began_and_refuses_others(topic, place, monkeypatch):
+    # Given a batch that stopped in its round
+    topic.send(ROWS)
+    monkeypatch.setattr("runtime.spark.batch.Rounds._commit", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        place.run(topic.url, batch_id="night")
+    monkeypatch.undo()
+
+    # When more is sent meanwhile, and it is run again
+    topic.send([fire(4, 1), fire(5, 2)])
+    outcomes = place.run(topic.url, batch_id="night")
+
+    # Then it has the messages that it had before, and others as its input are refused
+    assert sorted(statuses(outcomes)) == sorted(message_id(number) for number in (1, 2, 3))
+    assert f"offsets {topic.name}/0:0-3,{topic.name}/1:0-0 of the topics " in place.batches()[0].input
+    with pytest.raises(BatchRefusedError):
+        place.run(f"{topic.url}?to=0:5,1:0", batch_id="night")
+    other = Topic(topic.server, f"{topic.name}-too")
+    other.make()
+    other.send(ROWS)
+    with pytest.raises(BatchRefusedError):
+        place.run(f"{other.url}?from=0:0,1:0&to=0:3,1:0", batch_id="night")
+    # And the next batch takes the rest
+    later = place.run(f"{topic.url}?from=0:3,1:0")
+    assert sorted(statuses(later)) == [message_id(4), message_id(5)]
+
+
+def test_a_topic_that_was_made_again_is_other_input_though_its_offsets_are_the_same(topic, place):
+    topic.send(ROWS)
+    place.run(topic.url, batch_id="night")
+    topic.make_again()
+    topic.send(ROWS)
+
+    with pytest.raises(BatchRefusedError):
+        place.run(topic.url, batch_id="night")
+
+
+def test_a_range_may_be_given_by_times(topic, place):
+    def at(moment: int) -> Callable[[dict[str, Any]], object]:
+        return lambda record: record.update(timestamp=1_700_000_000_000 + moment * 1000)
+
+    for number, row in enumerate(OF_TWO_GAMES):
+        topic.produce(at(number), [row])
+
+    outcomes = place.run(f"{topic.url}?from=2023-11-14T22:13:21Z&to=2023-11-14T22:13:23Z")
+
+    assert sorted(statuses(outcomes)) == [message_id(2), message_id(3)]
+
+
+def test_the_shape_of_a_message_is_that_of_serve(topic, place):
+    # Given a message with headers, an envelope in JSON, one with a time of its own, a tombstone, and two that are none
+    rows = [start(number, 40) for number in range(1, 7)]
+    envelope = {**rows[1], "body": json.loads(rows[1]["body"]), "enqueued_at": "2026-01-31T12:00:00Z"}
+    changes: list[dict[str, Any]] = [
+        {
+            "headers": [
+                ("message_id", message_id(1)),
+                ("type", "StartNewRound"),
+                ("a", "1"),
+                ("a", "2"),
+                ("b", None),
+            ]
+        },
+        {"headers": {}, "value": json.dumps(envelope).encode()},
+        {
+            "headers": {
+                "message_id": message_id(3),
+                "type": "StartNewRound",
+                "enqueued_at": "1700000000000001",
+            }
+        },
+        {"value": None},
+        {"headers": {"type": "StartNewRound"}, "value": b"no envelope"},
+        {"value": b"\xff\x00"},
+    ]
+    for row, change in zip(rows, changes, strict=True):
+        topic.produce(lambda record, change=change: record.update(change, timestamp=1_700_000_000_000), [row])
+
+    log = KafkaLog(topic.url)
+    found = {row.message_id: row for row in log.rows(place.spark, log.ranges()[0]).collect()}
+
+    first = found[message_id(1)]
+    assert (first.type, first.headers, first.sequence) == ("StartNewRound", {"a": "2", "b": ""}, 0)
+    assert first.enqueued_at.timestamp() == 1_700_000_000
+    assert (found[message_id(2)].sequence, found[message_id(2)].enqueued_at.isoformat()[:10]) == (
+        2,
+        "2026-01-31",
+    )
+    assert found[message_id(3)].enqueued_at.microsecond == 1
+    assert set(found) == {message_id(number) for number in (1, 2, 3)} | {
+        f"{topic.name}/0/4",
+        f"{topic.name}/0/5",
+    }
+
+    # And what is no message is a dead letter with its place, content and reason
+    dead = place.run(topic.url).where("status = 'dead_letter'").orderBy("message_id").collect()
+    assert [(row.message_id, row.reason) for row in dead] == [
+        (f"{topic.name}/0/4", "invalid_envelope"),
+        (f"{topic.name}/0/5", "invalid_envelope"),
+    ]
+    assert "It is no envelope" in dead[0].error
+    assert "no envelope" in str(dead[0])
+
+
+def test_gaps_of_transactions_and_compaction_are_passed_over(topic, place):
+    # Given a transaction that was aborted, and one that ends the topic with its mark
+    for number, commits in ((1, True), (2, False), (3, True)):
+        producer = Producer(
+            {"bootstrap.servers": topic.server.address, "transactional.id": f"{topic.name}-{number}"}
+        )
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        row = start(number, 40)
+        headers = {"message_id": row["message_id"], "type": row["type"]}
+        producer.produce(topic.name, row["body"].encode(), partition=0, headers=headers)
+        producer.flush(10)
+        (producer.commit_transaction if commits else producer.abort_transaction)(30)
+
+    outcomes = place.run(topic.url)
+
+    assert sorted(statuses(outcomes)) == [message_id(1), message_id(3)]
+    assert f"{topic.name}/0:0-6" in place.batches()[0].input
+
+
+def test_messages_of_an_open_transaction_are_left_to_a_later_batch(topic, place):
+    topic.send(ROWS[:1])
+    producer = Producer({"bootstrap.servers": topic.server.address, "transactional.id": topic.name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    row = fire(2, 40)
+    headers = {"message_id": row["message_id"], "type": row["type"]}
+    producer.produce(topic.name, row["body"].encode(), partition=0, headers=headers)
+    producer.flush(10)
+
+    assert sorted(statuses(place.run(topic.url))) == [message_id(1)]
+    with pytest.raises(LogError, match="a transaction is open"):
+        place.run(f"{topic.url}?to=0:2,1:0")
+
+    producer.commit_transaction(30)
+    assert sorted(statuses(place.run(f"{topic.url}?from=0:1,1:0"))) == [message_id(2)]
+
+
+def test_a_compacted_topic_is_identified_by_its_messages_too(topic, place):
+    compacted = Topic(topic.server, f"{topic.name}-compacted")
+    often = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "100"}
+    compacted.make(1, **{"cleanup.policy": "compact"}, **often)
+    compacted.send(OF_TWO_GAMES)
+    bounds = f"{compacted.url}?from=0:0&to=0:4"
+    place.run(bounds, batch_id="night")
+    assert "checksum" in place.batches()[0].input
+
+    # When the broker has compacted it
+    log, deadline = KafkaLog(bounds), time.monotonic() + 60
+    while log.rows(place.spark, log.ranges()[0]).count() == 4 and time.monotonic() < deadline:
+        compacted.send([fire(9, 9)])  # begins a segment
+        time.sleep(0.5)
+
+    # Then its offsets have gaps, and the batch is refused
+    assert log.rows(place.spark, log.ranges()[0]).count() < 4
+    with pytest.raises(BatchRefusedError):
+        place.run(bounds, batch_id="night")
+
+
+def test_offsets_that_were_deleted_are_an_error_that_tells_what_to_type(topic, place):
+    topic.send(OF_TWO_GAMES)
+    topic.delete_before(2)
+
+    with pytest.raises(LogError) as deleted:
+        place.run(f"{topic.url}?from=0:0,1:0", batch_id="night")
+
+    assert "The offsets 0 to 1 of" in str(deleted.value)
+    assert "from=0:2 for this partition" in str(deleted.value)
+    assert sorted(statuses(place.run(f"{topic.url}?from=0:2,1:0"))) == [message_id(3), message_id(4)]
+
+
+def test_records_that_are_deleted_while_a_batch_runs_stop_it(topic, place):
+    topic.send(OF_TWO_GAMES)
+    log = KafkaLog(topic.url)
+    rows = log.rows(place.spark, log.ranges()[0])
+    topic.delete_before(2)
+
+    with pytest.raises((BatchFailedError, LogError), match="were deleted by the retention"):
+        place.run(rows)
+
+
+def test_a_large_range_is_cut_into_pieces(topic, place, monkeypatch):
+    monkeypatch.setattr(module, "_PIECE", 2)
+    topic.send([start(number, 40) for number in range(1, 8)])
+
+    log = KafkaLog(f"{topic.url}?from=0:1,1:0")
+    ranges, _ = log.ranges()
+
+    assert len(list(module.cut(ranges))) == 3
+    assert log.rows(place.spark, ranges).count() == 6
+
+
+def test_an_empty_range_a_missing_topic_and_a_broker_that_is_away_are_told(topic, place):
+    with pytest.raises(LogError, match="holds no messages"):
+        place.run(topic.url)
+    with pytest.raises(LogError, match="does not have all of these topics"):
+        place.run(f"{topic.url},missing")
+    with pytest.raises(LogError, match="end"):
+        place.run(f"{topic.url}?to=0:9,1:0")
+    with pytest.raises(UsageError, match="must name each partition"):
+        place.run(f"{topic.url}?to=0:9")
+    with pytest.raises(UsageError, match="is no bound"):
+        place.run(f"{topic.url}?to=yesterday")
+    with pytest.raises(UsageError, match="A log in Kafka is written"):
+        place.run(f"kafka://{topic.server.address}")
+
+
+def test_a_broker_that_is_away_is_an_error_with_its_name(place, monkeypatch):
+    monkeypatch.setattr(module, "_SECONDS", 1.0)
+    with pytest.raises(LogError, match=r"127\.0\.0\.1:1/shots cannot be read"):
+        place.run("kafka://127.0.0.1:1/shots")
+
+
+def test_a_partition_that_is_added_later_changes_no_batch_that_began(topic, place, monkeypatch):
+    topic.send(ROWS)
+    monkeypatch.setattr("runtime.spark.batch.Rounds._commit", lambda *_: 1 / 0)
+    for id_, url in (("by-name", topic.url), ("by-offsets", f"{topic.url}?from=0:0,1:0&to=0:3,1:0")):
+        with pytest.raises(ZeroDivisionError):
+            place.run(url, batch_id=id_)
+    monkeypatch.undo()
+    for done in topic.admin.create_partitions([NewPartitions(topic.name, 3)]).values():
+        done.result()
+    deadline = time.monotonic() + 30
+    while len(KafkaLog(topic.url).limits().first) < 3 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    topic.send([fire(4, 1)], partition=2)
+
+    assert len(statuses(place.run(topic.url, batch_id="by-name"))) == 3
+    assert len(statuses(place.run(f"{topic.url}?from=0:0,1:0&to=0:3,1:0", batch_id="by-offsets"))) == 3
+    assert len(statuses(place.run(topic.url))) == 4
+    assert {each.status for each in place.batches()} == {BatchStatus.PUBLISHED}
+
+
+def test_verify_reads_topics_too(topic, place):
+    topic.send(ROWS)
+    place.run(topic.url)
+
+    found = verify(place.spark, topic.url, place.app, store=place.store, table=place.table)
+
+    assert found.is_same if hasattr(found, "is_same") else found
+
+
+def test_the_commands_of_the_page(topic, tmp_path):
+    topic.send(ROWS)
+    (script,) = marked("docs/kafka.md", "topics")
+
+    done = subprocess.run(
+        ["bash", "-ec", script.replace("kafka://localhost:9092/shots", topic.url)],
+        cwd=tmp_path, env=beside_the_project(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert f"Reading the offsets {topic.name}/0:0-3," in done.stderr
+    assert "shots-0: 5 duplicate" in done.stderr
+
+
+def test_records_in_avro_are_handled_and_those_that_are_not_are_dead_letters(topic, place):
+    with registry() as (url, _):
+        schema = {"type": "record", "name": "FireAt", "fields": [
+            {"name": "game_id", "type": "string"}, {"name": "position", "type": "int"}
+        ]}  # fmt: skip
+        write = AvroSerializer(SchemaRegistryClient({"url": url}), json.dumps(schema))
+        context = SerializationContext(topic.name, MessageField.VALUE)
+        encode = lambda record: record.update(value=write(json.loads(record["value"]), context))  # noqa: E731
+        topic.produce(encode, ROWS)
+        topic.send([fire(4, 1)])
+
+        outcomes = place.run(topic.url, decoding=Decoding("avro", url), batch_id="night")
+
+    assert by_status(outcomes) == {
+        ("ShootingRange", "processed"): 3,
+        ("-", "dead_letter", "invalid_envelope"): 1,
+    }
+    assert "decode=avro" in place.batches()[0].input
+    (dead,) = outcomes.where("status = 'dead_letter'").collect()
+    assert dead.message_id == f"{topic.name}/0/3"
+    assert "It is not decoded, SerializationError" in dead.error
+
+
+def test_a_registry_that_is_away_stops_a_batch_which_is_resumed(topic, place):
+    schema = {"type": "record", "name": "FireAt", "fields": [{"name": "game_id", "type": "string"}]}
+    with registry() as (url, handler):
+        write = AvroSerializer(SchemaRegistryClient({"url": url}), json.dumps(schema))
+        context = SerializationContext(topic.name, MessageField.VALUE)
+        encode = lambda record: record.update(value=write({"game_id": GAME}, context))  # noqa: E731
+        topic.produce(encode, [start(1, 1)])
+        handler.fails = True
+        with pytest.raises(BatchFailedError, match="The schema registry does not answer"):
+            place.run(topic.url, decoding=Decoding("avro", url), batch_id="night")
+        handler.fails = False
+
+        outcomes = place.run(topic.url, decoding=Decoding("avro", url), batch_id="night")
+
+    assert by_status(outcomes) == {("ShootingRange", "dead_letter", "invalid_body"): 1}

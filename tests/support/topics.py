@@ -1,0 +1,77 @@
+"""A topic of its own for a test, and what is sent to it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic, TopicPartition
+
+from tests.plugins.kafka import KafkaServer
+from tests.support.logs import fire, start
+
+ROWS = [start(1, 40), fire(2, 45), fire(3, 40)]
+OF_TWO_GAMES = [*ROWS, fire(4, 1)]
+
+
+@dataclass
+class Topic:
+    """A topic of its own for a test."""
+
+    server: KafkaServer
+    name: str
+
+    @property
+    def url(self) -> str:
+        return f"kafka://{self.server.address}/{self.name}"
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.server.address})
+
+    def send(self, rows: Iterable[dict[str, Any]], partition: int = 0, **settings: Any) -> None:
+        """Send messages, with id and type as headers."""
+        self.produce(lambda each: each.update(), rows, partition, **settings)
+
+    def produce(
+        self,
+        change: Callable[[dict[str, Any]], object],
+        rows: Iterable[dict[str, Any]],
+        partition: int = 0,
+        **settings: Any,
+    ) -> None:
+        producer = Producer({"bootstrap.servers": self.server.address, **settings})
+        for row in rows:
+            record = {
+                "value": row["body"].encode(),
+                "key": json.loads(row["body"])["game_id"],
+                "headers": {"message_id": row["message_id"], "type": row["type"]},
+            }
+            change(record)
+            producer.produce(self.name, partition=partition, **record)
+        assert producer.flush(10) == 0
+
+    def delete_before(self, offset: int) -> None:
+        """Delete records as retention does."""
+        for done in self.admin.delete_records([TopicPartition(self.name, 0, offset)]).values():
+            done.result()
+
+    def make(self, partitions: int = 2, **config: str) -> None:
+        """Make it, without a retention: some tests send what is old."""
+        wanted = NewTopic(self.name, partitions, 1, config={"retention.ms": "-1", **config})
+        for made in self.admin.create_topics([wanted]).values():
+            made.result()
+
+    def make_again(self, partitions: int = 2) -> None:
+        for done in self.admin.delete_topics([self.name]).values():
+            done.result()
+        deadline = time.monotonic() + 30
+        while self.name in self.admin.list_topics(timeout=10).topics and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.make(partitions)
