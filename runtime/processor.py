@@ -203,6 +203,7 @@ class Processor:
         return self._algorithms
 
     def _made_for(self, settings: TableSettings) -> Mapping[str, Algorithm]:
+        settings.check_use()
         settings.check_owner(TableOwner.of(self._app))
         app = self._app.keyed(settings.draw_key)
         return choice.make_algorithms(self._algorithm, replace(self._dependencies, app=app))

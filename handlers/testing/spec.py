@@ -410,8 +410,8 @@ class HandlerSpec(Generic[S]):
     ) -> Case[S]:
         """Return the case of a version that `consistent fork --case` wrote: its state before, message, and next state.
 
-        Clock, captured values and, with plain draws, random numbers are the recorded ones. `replacing` is called with
-        the fields of both states and of the message, to replace what is personal.
+        Clock, captured values and, with plain draws, random numbers are the recorded ones. `replacing` gets the fields
+        of each state and of the message, and returns them without personal data.
         """
         case = json.loads(Path(path).read_text(encoding="utf-8"))
         spec = cls(handler_type)

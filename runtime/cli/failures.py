@@ -9,7 +9,7 @@ RuntimeFailure
 | 0 | success, even with dead letters |
 | 1 | failure: a missing log, batch or stream, a rejected batch, a failed job, corrupt streams |
 | 2 | usage error: an invalid app, option, duration, store URL or table name, or contradictory options |
-| 3 | more dead letters than `--max-dead-letters`, or outputs rejected by a target |
+| 3 | more dead letters than `--max-dead-letters`, more changes than `--max-changes`, or outputs rejected by a target |
 | 130 | Ctrl-C |
 | 143 | SIGTERM |
 """

@@ -102,6 +102,19 @@ class TableSettings:
 
         return await until_undisturbed((retries or RetryPolicy()).beside(table), attempt)
 
+    def check_use(self, follows: str | None = None) -> None:
+        """Raise `UsageError` if another table took over, or if this one is used only to reprocess another one.
+
+        `follows`: the table that the caller reprocesses.
+        """
+        if self.switched_to is not None:
+            raise UsageError(f"The table was switched to {self.switched_to}: use that, or switch back.")
+        if self.follows != follows:
+            raise UsageError(
+                f"The table reprocesses {self.follows or 'no other table'}, and is used only for that until "
+                f"`consistent switch`."
+            )
+
     def check_owner(self, owner: TableOwner) -> None:
         """Raise `UsageError` if the table belongs to another app."""
         if self.owner is not None and not self.owner.is_same(owner):
@@ -140,13 +153,7 @@ class TableDemands:
 
         Keying the draws of a table without batches costs one request for each 1,000 rows; everything else is free.
         """
-        if old.switched_to is not None:
-            raise UsageError(f"The table was switched to {old.switched_to}: use that, or switch back.")
-        if old.follows != self.follows:
-            raise UsageError(
-                f"The table reprocesses {old.follows or 'no other table'}, and is used only for that until "
-                f"`consistent switch`."
-            )
+        old.check_use(self.follows)
         if old.owner is None or self.adopt:
             after = replace(old, owner=self.owner)
         else:

@@ -25,7 +25,7 @@ from eventstore.header import HEADER
 from runtime.clock import Clock, system_clock
 from runtime.dead_letters import PARTITION as LETTERS
 from runtime.errors import UsageError
-from runtime.ledger.ledger import COUNTER, Counter, Ledger, read_counter
+from runtime.ledger.ledger import COUNTER, STATE_BASED, Counter, Ledger, read_counter
 from runtime.ledger.settings import LEDGER, TableSettings
 from runtime.maintenance.policies import PARTITION as POLICIES
 from runtime.versions.head import HEAD_PROPERTIES, Head, read_head
@@ -95,7 +95,7 @@ async def _store(table: Table, settings: TableSettings, counter: Counter | None 
 
 async def _counter(table: Table) -> Counter:
     row = await table.get(LEDGER, COUNTER)
-    return Counter() if row is None else read_counter(row)
+    return Counter(algorithm=STATE_BASED) if row is None else read_counter(row)
 
 
 async def _copy_equal(old: Table, new: Table, name: str) -> int:
@@ -113,6 +113,10 @@ async def _copy_equal(old: Table, new: Table, name: str) -> int:
             behind += 1
         elif own is None or own.shared:
             keys.append(stream.partition.key)
+        elif head.tombstone is not None and own.tombstone is None:
+            raise UsageError(
+                f"{stream.partition.key} was forgotten in {name} alone: forget it in the other table too."
+            )
     if behind:
         raise UsageError(
             f"{behind:,} objects of {name} have versions that were not handled again: run `consistent reprocess` with "

@@ -1,5 +1,6 @@
 """A specification says what a handler does: given what was, when a message comes, then these outputs and this state."""
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -327,3 +328,43 @@ def test_states_and_messages_are_compared_as_they_are_stored():
 
     SPEC.when(draws("weigh")).then(publishes=[], state=weighed)
     SPEC.given(draws("weigh")).when(Rang(tower="east", times=0)).then(state=weighed)
+
+
+def test_a_recorded_version_becomes_a_case(tmp_path):
+    case = {
+        "message_id": "m7",
+        "type": "Counted",
+        "body": {"counter": "grace", "by": 2},
+        "headers": None,
+        "now": "2026-03-02T08:00:00Z",
+        "captured": {"seen": 5},
+        "schema": 1,
+        "before": {"total": 1, "of": "grace", "guid": ""},
+        "after": {"total": 8, "of": "grace", "guid": "x"},
+    }
+    (tmp_path / "case.json").write_text(json.dumps(case))
+
+    class Counted(Message):
+        counter: str
+        by: int
+
+    class Counts(State):
+        total: int = 0
+        of: str = ""
+        guid: str = ""
+
+    class Counter(Handler[Counts]):
+        @handles(by="counter")
+        def count(self, state: Counts, message: Counted, context: Context) -> Counts:
+            seen = context.capture("seen", lambda: 0)
+            return Counts(total=state.total + message.by + seen, of=message.counter, guid=str(context.now))
+
+    def anonymous(fields):
+        return {name: "somebody" if value == "grace" else value for name, value in fields.items()}
+
+    found = HandlerSpec.from_export(Counter, tmp_path / "case.json", replacing=anonymous)
+
+    assert found.state.of == found.message.counter == "somebody"
+    assert found.when().state == Counts(total=8, of="somebody", guid="2026-03-02 08:00:00+00:00")
+    with pytest.raises(AssertionError, match=r"state\.guid"):
+        found.when().then(state=found.state)
