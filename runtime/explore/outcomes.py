@@ -130,5 +130,4 @@ def body_of(folder: str, batch_id: str, message_id: str) -> str:
 
 
 def _row(row: Row) -> Found:
-    outputs = [{**each, "headers": dict(each["headers"] or ())} for each in row["outputs"] or ()]
-    return {**row, "outputs": outputs}
+    return {**row, "outputs": row["outputs"] or []}
