@@ -97,7 +97,7 @@ HIDDEN = re.compile(
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
     explored = Explored(tmp_path_factory.mktemp("hostile"), NOTES)
-    messages = []
+    messages: list[Envelope] = []
     for number, text in enumerate(HOSTILE.values()):
         for of in (text, f"book-{number}"):
             messages.append(Envelope(f"{len(messages)} {text}", "Note", json.dumps({"of": of, "text": text})))

@@ -1,6 +1,7 @@
 """A page costs a bounded number of requests, however much the table holds."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def tables(tmp_path_factory):
     return few, many
 
 
-PAGES = {
+PAGES: dict[str, dict[str, Any]] = {
     "": {}, "batches": {}, "objects": {}, "letters": {}, "publications": {},
     "batch": {"id": "night-1"}, "object": {"handler": "ShootingRange", "id": GAME, "version": 1},
     "message": {"id": "00000000-0000-4000-8000-000000000001", "handler": "ShootingRange", "object": GAME},
@@ -79,7 +80,8 @@ def test_batches_by_key_are_listed_once(tables, open_explorer, monkeypatch):
     from runtime.explore import application
 
     monkeypatch.setattr(application, "ROWS", 7)
-    browser, query, ids = open_explorer(tables[1]), {}, []
+    browser, ids = open_explorer(tables[1]), []
+    query: dict[str, str] | None = {}
     while query is not None:
         found = browser.json("batches", **query)
         ids += [each["batch_id"] for each in found["batches"]]
@@ -96,7 +98,7 @@ def test_letters_by_key_are_listed_once(tmp_path, open_explorer, monkeypatch):
     ]
     strange = [Envelope(f"strange-{number}", "Strange", "{}") for number in range(9)]
     others = [
-        fire(100 + game, game, 1)._replace(body=fire(1, game, 1).body.replace("1}", '"x"}'))
+        fire(100 + game, game, 1)._replace(body=str(fire(1, game, 1).body).replace("1}", '"x"}'))
         for game in range(2, 12)
     ]
     explored.batch([*broken, *strange, *others])

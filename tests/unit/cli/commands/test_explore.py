@@ -79,7 +79,7 @@ def test_a_redrive_is_a_command_whose_arguments_hold_no_secret(monkeypatch, tmp_
         called.append((command, env))
         return Process()
 
-    monkeypatch.setattr(explore.asyncio, "create_subprocess_exec", begin)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", begin)
     place = TablePlace("postgresql://user:s3cr3t@host/db", TABLE)
     batch_id = asyncio.run(explore._redrive(found, place, "samples.shooting_range:app", "out"))
     ((command, environment),) = called
