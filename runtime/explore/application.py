@@ -27,7 +27,7 @@ from runtime.algorithms.state_based.verification import Verifier
 from runtime.clock import system_clock, to_microseconds
 from runtime.dead_letters import FoundLetter, Selection, describe_letter, discard, remove
 from runtime.errors import RuntimeFailure, UsageError
-from runtime.explore import outcomes, reading
+from runtime.explore import reading
 from runtime.explore.access import Access, read_only
 from runtime.explore.reading import ROWS
 from runtime.explore.showing import Document, as_json, plain, render, without_secrets
@@ -206,7 +206,7 @@ class Explorer:
         published, _ = await reading.publications(table, "", record.batch_id)
         chosen = {name: query.get(name) or None for name in ("status", "handler", "reason")}
         skip = _number(query.get("skip"))
-        found = await run_sync(outcomes.of_batch, self._folder(record), record.batch_id, chosen, skip)
+        found = await run_sync(reading.outcomes_of_batch, self._folder(record), record.batch_id, chosen, skip)
         document = {**_batch_row(record), **found, "publications": list(map(_publication, published))}
         return Page("batch.html", document)
 
@@ -263,10 +263,10 @@ class Explorer:
             records += filter(None, [await ledger.find(query["batch"])])
         if not records:
             after = await ledger.get(query["after"]) if query.get("after") else None
-            records = await ledger.batches(outcomes.BATCHES, after)
-        is_more = len(records) == outcomes.BATCHES and records[-1].is_finished
+            records = await ledger.batches(reading.BATCHES, after)
+        is_more = len(records) == reading.BATCHES and records[-1].is_finished
         folders = [(self._folder(record), record.batch_id) for record in records]
-        found = await run_sync(outcomes.of_message, folders, id_)
+        found = await run_sync(reading.outcomes_of_message, folders, id_)
         places = {(row["handler"], row["business_id"]) for row in found["outcomes"] if row["version"]}
         if query.get("handler") and query.get("object"):
             places.add((query["handler"], query["object"]))
@@ -332,7 +332,7 @@ class Explorer:
         if not body and version.batch is not None and not version.batch.startswith(POSITION):
             batch = await Ledger(table, system_clock).find(version.batch)
             if batch is not None:
-                find = partial(outcomes.body_of, self._folder(batch), version.batch, version.message_id)
+                find = partial(reading.body_of, self._folder(batch), version.batch, version.message_id)
                 body, source = await run_sync(find), "the outcomes of its batch"
         document = {
             "handler": found.handler,
