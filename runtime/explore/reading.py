@@ -326,6 +326,8 @@ BATCHES = 20
 _MOST = 3_000_000
 """The outcomes that are searched for one page."""
 
+_DEEPEST = 10_000  # deliveries of a batch are listed so far; `consistent outcomes` lists all
+
 _DEPTH, _BREADTH = 3, 12  # of the graph of causes
 
 
@@ -351,6 +353,7 @@ def outcomes_of_batch(folder: str, batch_id: str, chosen: Mapping[str, str | Non
     )
     kinds = files.counts().items() if files.size <= _MOST else ()
     selected = OutcomeFiles(files.rounds, outcome_filter)
+    skip = min(skip, _DEEPEST)
     rows = list(islice(selected.rows(), skip, skip + ROWS + 1))
     return {
         "has_files": True,
@@ -360,7 +363,7 @@ def outcomes_of_batch(folder: str, batch_id: str, chosen: Mapping[str, str | Non
         ],
         "outcomes": list(map(_row, rows[:ROWS])),
         "chosen": dict(chosen),
-        "next": skip + ROWS if len(rows) > ROWS else None,
+        "next": skip + ROWS if len(rows) > ROWS and skip < _DEEPEST else None,
     }
 
 
