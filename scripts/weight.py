@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 46_000,
+    "product lines": 46_100,
     "product modules": 200,
     "import lines, % of product": 7.1,
-    "modules with a single importer": 28,
+    "modules with a single importer": 24,
     "modules that runtime.spark.batch imports": 74,
-    "test lines": 71_300,
+    "test lines": 71_500,
     "make targets": 12,
     "extras": 12,
 }
