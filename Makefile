@@ -23,7 +23,7 @@ BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 PYTEST = PATH="$(CURDIR)/.make/node:$$PATH" PYTHONHASHSEED=$(SEED) $(BIN)/python -m pytest --seed $(SEED)
 PARALLEL := --numprocesses auto --maxprocesses 4
-ALL_EXTRAS := azure,connect,documents,kafka,otel,postgres,publish,samples,serve,spark,sql,testing
+ALL_EXTRAS := azure,connect,documents,explorer,kafka,otel,postgres,publish,samples,serve,spark,sql,testing
 RUN_EXTRAS := azure,spark
 DEPENDENCIES := .venv/pyvenv.cfg setup.cfg pyproject.toml constraints.txt
 
@@ -34,7 +34,7 @@ setup: .make/java .make/packages  ## install what is needed to run: Python packa
 
 setup-test: .make/java .make/packages-test .make/azurite  ## also install what the tests and checks need, Azurite included
 
-setup-servers: setup-test .make/servers .make/kafka-server .make/rabbitmq-server  ## also install the servers of long tests: PostgreSQL, Redis, Apache Kafka, RabbitMQ
+setup-servers: setup-test .make/servers .make/kafka-server .make/rabbitmq-server  ## also install the servers of long tests: PostgreSQL, Redis, Apache Kafka, RabbitMQ, and Chromium
 
 demo: setup  ## run the ShootingRange sample from message log to leader board
 	@$(BIN)/consistent demo

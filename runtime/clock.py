@@ -37,6 +37,11 @@ def to_datetime(microseconds: int) -> datetime:
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
+def moment(microseconds: int | None) -> datetime | None:
+    """Convert microseconds to a datetime."""
+    return None if microseconds is None else to_datetime(microseconds)
+
+
 def shown_time(microseconds: int) -> str:
     """Format a time, even one outside the range of datetime."""
     try:

@@ -1,4 +1,4 @@
-"""Put redis-server and pgbouncer into .make/redis and .make/pgbouncer, for tests of delivery keys and of PostgreSQL.
+"""Put redis-server, pgbouncer and chromium into folders of .make, for tests of keys, PostgreSQL and the explorer.
 
 One on PATH is linked there. Otherwise the packages of Debian and Ubuntu are downloaded and unpacked, which needs no
 administrator, installs nothing and starts nothing: a program finds its libraries in its folder.
@@ -6,6 +6,7 @@ administrator, installs nothing and starts nothing: a program finds its librarie
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ class Program(NamedTuple):
     folder: str
     file: str
     packages: tuple[str, ...]
+    has_many: bool = False  # so many packages that those which are missing here are asked for
 
     @property
     def place(self) -> Path:
@@ -44,6 +46,7 @@ PROGRAMS = (
         ("redis-server", "redis-tools", "libjemalloc2", "liblzf1"),
     ),
     Program("pgbouncer", "pgbouncer", "usr/sbin/pgbouncer", ("pgbouncer", "libevent-2.1-7", "libc-ares2")),
+    Program("chromium", "chromium", "usr/lib/chromium/chromium", ("chromium",), has_many=True),
 )
 MISSING = (
     "{name} is not installed, and its packages cannot be downloaded with apt-get: install it "
@@ -51,6 +54,7 @@ MISSING = (
 )
 LAUNCHER = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
+[ ! -d "$here/etc/fonts" ] || export FONTCONFIG_PATH="$here/etc/fonts" XDG_DATA_HOME="$here/usr/share"
 LD_LIBRARY_PATH=$here/{libraries}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}} exec "$here/{file}" "$@"
 """
 
@@ -60,7 +64,7 @@ def unpack(program: Program) -> None:
     print(f"Unpacking {program.name} into .make/{program.folder} ...", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            download(program.packages, folder)
+            download(program, folder)
             for package in Path(folder).glob("*.deb"):
                 run(["dpkg", "-x", str(package), str(program.place)], folder)
         except (FileNotFoundError, subprocess.CalledProcessError) as error:
@@ -72,13 +76,22 @@ def unpack(program: Program) -> None:
     program.launcher.chmod(0o755)
 
 
-def download(packages: tuple[str, ...], folder: str) -> None:
+def download(program: Program, folder: str) -> None:
     """Download packages. A system that has never looked for any does so first, which takes an administrator."""
     try:
-        run(["apt-get", "download", *packages], folder)
+        run(["apt-get", "download", *needed(program)], folder)
     except subprocess.CalledProcessError:
         run(["apt-get", "update"], folder)
-        run(["apt-get", "download", *packages], folder)
+        run(["apt-get", "download", *needed(program)], folder)
+
+
+def needed(program: Program) -> tuple[str, ...]:
+    """Return the packages to unpack."""
+    if not program.has_many:
+        return program.packages
+    simulated = ["apt-get", "install", "--simulate", "--no-install-recommends", *program.packages]
+    said = subprocess.run(simulated, check=True, capture_output=True, text=True).stdout
+    return tuple(re.findall(r"^Inst (\S+)", said, re.MULTILINE))
 
 
 def run(command: list[str], folder: str) -> None:

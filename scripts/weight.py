@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 45_380,
-    "product modules": 196,
-    "import lines, % of product": 7.0,
-    "modules with a single importer": 24,
-    "modules that runtime.spark.batch imports": 79,
-    "test lines": 70_950,
+    "product lines": 48_000,
+    "product modules": 205,
+    "import lines, % of product": 7.1,
+    "modules with a single importer": 25,
+    "modules that runtime.spark.batch imports": 80,
+    "test lines": 74_000,
     "make targets": 12,
     "extras": 12,
 }

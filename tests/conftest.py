@@ -2,6 +2,7 @@ pytest_plugins = [
     "tests.plugins.azurite",
     "tests.plugins.postgresql",
     "tests.plugins.chance",
+    "tests.plugins.chromium",
     "tests.plugins.kafka",
     "tests.plugins.s3",
     "tests.plugins.rabbitmq",

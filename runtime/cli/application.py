@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from runtime.cli.commands.config import config
 from runtime.cli.commands.dead_letters import discard, letters, redrive
 from runtime.cli.commands.demo import demo
+from runtime.cli.commands.explore import explore
 from runtime.cli.commands.export import export, import_
 from runtime.cli.commands.forget import forget
 from runtime.cli.commands.init import init
@@ -129,7 +130,7 @@ def _add(app: typer.Typer, name: str, command: Callable[..., None]) -> None:
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Write handlers": (init, demo, lint, config),
     "Run": (run, stream, serve, tokens, publish),
-    "Look": (outcomes, batches, letters, show, sql),
+    "Look": (explore, outcomes, batches, letters, show, sql),
     "Check": (verify, check),
     "Correct": (reprocess, switch, fork),
     "Clean up": (truncate, forget),

@@ -22,7 +22,7 @@ from runtime.cli.console import counted, make_table
 from runtime.cli.options import AuxiliaryStores, SparkOptions
 from runtime.errors import BatchFailedError, BatchHeldBackError, TargetError
 from runtime.file_systems import within
-from runtime.ledger.ledger import BatchRecord
+from runtime.ledger.ledger import BatchRecord, describe
 from runtime.messages.outcome import DeadLetters, Reason, Status
 from runtime.options import option
 from runtime.telemetry import Metrics, has_meters
@@ -114,18 +114,6 @@ def _shown(word: str) -> str:
 
 
 GROUPS_SHOWN = 10
-
-
-def describe(record: BatchRecord) -> dict[str, Any]:
-    """Return the JSON form of a batch in the ledger."""
-    names = ("batch_id", "number", "status", "algorithm", "rounds", "started_at", "updated_at")
-    counts = dict(sorted(record.counts.items()))
-    return {
-        **{name: getattr(record, name) for name in names},
-        "counts": counts,
-        "out": record.shown_in,
-        "input": record.input,
-    }
 
 
 def counts_text(counts: Mapping[str, int]) -> str:

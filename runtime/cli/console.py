@@ -22,33 +22,18 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from runtime.clock import to_datetime
 from runtime.telemetry import event, logs_json
-
-# Senders control ids, types, errors and bodies. A control character in them could clear the screen, write to the
-# clipboard, reverse the text direction or fake output of the command. An invisible one makes an id look like another.
-
-# Control characters except tab and line feed, bidirectional controls, line separators and surrogates.
-_COMMANDS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-
-# Unicode's characters without width.
-_UNSEEN = (
-    "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u3164\ufe00-\ufe0f\ufeff"
-    "\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-)
-
-_IN_LINES = re.compile(f"[{_COMMANDS}{_UNSEEN}]")
-_IN_A_LINE = re.compile(f"[\t\n{_COMMANDS}{_UNSEEN}]")
+from runtime.versions.readable import HIDDEN, HIDDEN_IN_LINE
 
 
 def visible(text: str) -> str:
     """Replace control and invisible characters with Python escapes. Keeps line breaks."""
-    return _IN_LINES.sub(_escape, text)
+    return HIDDEN.sub(_escape, text)
 
 
 def visible_line(text: str) -> str:
     """Replace control and invisible characters, including line breaks, with Python escapes."""
-    return _IN_A_LINE.sub(_escape, text)
+    return HIDDEN_IN_LINE.sub(_escape, text)
 
 
 def indented(text: str) -> str:
@@ -59,7 +44,7 @@ def indented(text: str) -> str:
 def visible_json(document: Mapping[str, Any]) -> str:
     """Return JSON in which control and invisible characters are escaped. Times are ISO 8601 in UTC."""
     text = json.dumps(document, indent=2, ensure_ascii=False, default=_for_json)
-    return _IN_LINES.sub(lambda match: json.dumps(match[0])[1:-1], text)
+    return HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def _for_json(value: object) -> str:
@@ -276,11 +261,6 @@ def _cell(value: Cell) -> Text:
     if isinstance(value, datetime):
         return Text(value.isoformat(" ", "milliseconds").removesuffix("+00:00"))
     return Text(f"{value:,}" if isinstance(value, int) else visible_line(value))
-
-
-def moment(microseconds: int | None) -> datetime | None:
-    """Convert microseconds to a datetime."""
-    return None if microseconds is None else to_datetime(microseconds)
 
 
 def iso(time: datetime) -> str:

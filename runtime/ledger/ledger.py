@@ -21,6 +21,7 @@ from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from hashlib import sha256
+from typing import Any
 
 from eventstore import Int64, Operation, Row, Table, Value, pages
 from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError, StoreUnavailableError
@@ -94,6 +95,18 @@ class BatchRecord:
     def is_finished(self) -> bool:
         """Whether this id will publish nothing more."""
         return self.status is not BatchStatus.STARTED
+
+
+def describe(record: BatchRecord) -> dict[str, Any]:
+    """Return the JSON form of a batch in the ledger."""
+    names = ("batch_id", "number", "status", "algorithm", "rounds", "started_at", "updated_at")
+    counts = dict(sorted(record.counts.items()))
+    return {
+        **{name: getattr(record, name) for name in names},
+        "counts": counts,
+        "out": record.shown_in,
+        "input": record.input,
+    }
 
 
 def check_id(batch_id: str) -> None:
@@ -372,14 +385,17 @@ class Ledger:
         await self._table.barrier()
         return replace(changed, etag=etag)
 
-    async def batches(self, limit: int) -> list[BatchRecord]:
-        """Return the newest batches: open ones by number, then finished ones by end.
+    async def batches(self, limit: int, after: BatchRecord | None = None) -> list[BatchRecord]:
+        """Return the newest batches: open ones by number, then finished ones by end. Or those after a finished one.
 
         One request for each batch, and one for each 1,000 open and each 1,000 requested finished ones.
         """
-        markers = [row async for row in rows_between(self._table, PARTITION, OPEN, OPEN + LAST)]
-        markers.sort(key=_number, reverse=True)
-        async for page in pages(partial(self._table.query, PARTITION, PAST, PAST + LAST)):
+        markers: list[Row] = []
+        if after is None:
+            markers = [row async for row in rows_between(self._table, PARTITION, OPEN, OPEN + LAST)]
+            markers.sort(key=_number, reverse=True)
+        first = PAST if after is None else f"{past_marker(after).row_key}!"
+        async for page in pages(partial(self._table.query, PARTITION, first, PAST + LAST)):
             markers += page.rows
             if len(markers) >= limit:
                 break

@@ -1,4 +1,4 @@
-"""Captured values and states as JSON.
+"""Captured values, states and versions as JSON, and text without hidden characters.
 
 Values without a JSON form become objects: `{"base64": "AP8="}`, `{"float": "nan"}`, and `{"items": [[1, "one"]]}` for a
 dict with other keys than text.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgpack
@@ -18,6 +19,9 @@ import msgpack
 from handlers import CodecError, State
 from handlers.codec import unpack
 from handlers.message import StateCodec
+from runtime.clock import moment, shown_time
+from runtime.versions.head import Head
+from runtime.versions.run import Version
 
 
 def readable(packed: bytes) -> Any:  # noqa: ANN401 - any JSON value
@@ -102,3 +106,67 @@ def read_state(codec: StateCodec, encoded: bytes, of: str) -> State:
             f"schema version: class {name}(State, version={codec.version + 1}, upcasters=...)."
         )
     return state
+
+
+def recognised(head: Head) -> str:
+    """Describe which messages the stream can still recognise as duplicates."""
+    if head.horizon is None and not head.undated_cut:
+        return "No version was truncated: all duplicates are recognised."
+    undated = (
+        "An unknown message without enqueued_at is too_late."
+        if head.undated_cut
+        else "All duplicates without enqueued_at are recognised."
+    )
+    if head.horizon is None:
+        return f"All duplicates with enqueued_at are recognised. {undated}"
+    return (
+        f"All duplicates enqueued after {shown_time(head.horizon)} are recognised. An unknown message of that time or "
+        f"before is too_late. {undated}"
+    )
+
+
+def describe_version(stored: Version, *, whole: bool, diff: bool) -> dict[str, Any]:
+    """Return the JSON form of a version: `whole` with all recorded data, `diff` with the changes."""
+    version = stored.record
+    before, after = decode(stored.before), decode(stored.after)
+    described: dict[str, Any] = {
+        "version": stored.number,
+        "message_id": stored.message_id,
+        "type": version.type,
+        "now": moment(version.now),
+        "enqueued_at": moment(version.enqueued_at),
+        "batch": stored.batch,
+        "changed": version.after is not None,
+    }
+    if whole:
+        described |= {
+            "written_at": moment(stored.written_at),
+            "headers": dict(version.headers or {}),
+            "captured": {name: readable(value) for name, value in (version.captured or {}).items()},
+            "revision": version.revision,
+            "schema": stored.schema,
+            "fingerprint": version.fingerprint.hex(),
+            "outputs_digest": version.outputs_digest.hex(),
+            "state_digest": version.state_digest.hex(),
+            "before": before,
+        }
+    described["after" if whole else "state"] = after
+    if diff:
+        described["changes"] = [asdict(change) for change in changes(before, after)]
+    return described
+
+
+# Senders control ids, types, errors and bodies. A control character in them could clear the screen, write to the
+# clipboard, reverse the text direction or fake output. An invisible one makes an id look like another.
+
+# Control characters except tab and line feed, bidirectional controls, line separators and surrogates.
+_COMMANDS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+
+# Unicode's characters without width.
+_UNSEEN = (
+    "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u3164\ufe00-\ufe0f\ufeff"
+    "\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+
+HIDDEN = re.compile(f"[{_COMMANDS}{_UNSEEN}]")
+HIDDEN_IN_LINE = re.compile(f"[\t\n{_COMMANDS}{_UNSEEN}]")

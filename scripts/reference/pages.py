@@ -40,6 +40,7 @@ _MODULES = (
     "handlers.testing",
     "handlers.guard",
     "runtime",
+    "runtime.explore",
     "runtime.publishing",
     "runtime.serve",
     "runtime.spark",

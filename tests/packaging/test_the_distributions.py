@@ -23,6 +23,9 @@ NAME = f"consistent_messaging-{VERSION}"
 def sources() -> set[str]:
     """Return the source files of the packages, as they are in the working tree."""
     found = {path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")}
+    found |= {
+        path for path in (REPOSITORY / "runtime" / "explore").rglob("*.*") if "__pycache__" not in path.parts
+    }
     typed = {*(f"{name}/py.typed" for name in PACKAGES), "runtime/cli/commands/project.txt"}
     return {str(path.relative_to(REPOSITORY)) for path in found} | typed
 

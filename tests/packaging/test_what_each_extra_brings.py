@@ -59,6 +59,10 @@ BATCHES = "from runtime.spark import run_batch"
 TABLE_SERVICE = (
     "from eventstore import connect; connect('azurite'); connect('https://a.table.core.windows.net')"
 )
+EXPLORER = (
+    "from runtime.explore import Explorer; from runtime.outcome_files import OutcomeFiles; import pyarrow, uvicorn; "
+    "print(Explorer('sqlite:///games.db', 'games').token)"
+)
 DETERMINISM = (
     "from handlers.testing import check_determinism; from samples.shooting_range import app; "
     "check_determinism(app, examples=3)"
@@ -71,6 +75,7 @@ DETERMINISM = (
         ([], BATCHES, "MissingExtraError: Batches on Spark need pyspark", "spark"),
         ([], TABLE_SERVICE, "StoreUrlError: A table service needs aiohttp", "azure"),
         ([], DETERMINISM, "SpecError: check_determinism needs Hypothesis", "testing"),
+        ([], EXPLORER, "MissingExtraError: The explorer needs anyio", "explorer"),
     ],
 )
 def test_what_is_missing_is_named_with_its_extra(tmp_path, installed, program, what, extra):
@@ -85,6 +90,12 @@ def test_the_extra_for_testing_checks_determinism(tmp_path):
     done = run_with(["testing"], DETERMINISM, tmp_path)
 
     assert done.returncode == 0, done.stderr
+
+
+def test_the_extra_of_the_explorer_is_enough_for_it(folder):
+    done = run_with(["explorer"], EXPLORER, folder)
+
+    assert (done.returncode, len(done.stdout) >= 32) == (0, True), done.stderr
 
 
 def test_the_command_line_without_its_packages_is_one_sentence(tmp_path):

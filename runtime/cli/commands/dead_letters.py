@@ -16,10 +16,10 @@ from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, command_on, table_of_dead_letters
 from runtime.cli.checks import check_file, confirm, load_app, on_table, require_table
 from runtime.cli.commands.publish import PublishTo, publish_done
-from runtime.cli.console import Screen, counted, make_table, moment
+from runtime.cli.console import Screen, counted, make_table
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS
 from runtime.cli.options import AppSpec, AsJson, Limit, Yes, only
-from runtime.clock import system_clock
+from runtime.clock import moment, system_clock
 from runtime.dead_letters import (
     Edits,
     FoundLetter,

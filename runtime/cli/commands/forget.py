@@ -16,10 +16,10 @@ from eventstore import connect
 from runtime.algorithms.choice import described_algorithm
 from runtime.batch_options import TablePlace
 from runtime.cli.checks import confirm, require_table
-from runtime.cli.console import Screen, counted, make_table, moment
+from runtime.cli.console import Screen, counted, make_table
 from runtime.cli.failures import NotPossibleError, needing
 from runtime.cli.options import AsJson, AuxiliaryStores, Yes
-from runtime.clock import system_clock
+from runtime.clock import moment, system_clock
 from runtime.documents.store import ListedDocuments, existing_documents, object_folder
 from runtime.ledger.ledger import Ledger
 from runtime.maintenance.forget import Tables, Trace, find_trace, referenced_documents, scrub

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import re
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import accumulate, islice
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from rich.console import RenderableType
 
 from runtime.batch_options import TablePlace
-from runtime.cli.batch_command import command_on, command_with, counts_text, describe, table_of_dead_letters
+from runtime.cli.batch_command import command_on, command_with, counts_text, table_of_dead_letters
 from runtime.cli.checks import check_file, confirm, on_table
 from runtime.cli.console import Screen, compact_json, counted, make_table
 from runtime.cli.failures import NotPossibleError, needing
 from runtime.cli.options import AsJson, Limit, Yes
-from runtime.clock import system_clock, to_datetime
+from runtime.clock import system_clock
 from runtime.errors import UsageError
-from runtime.file_systems import Folder, open_folder, path_and_options, within
-from runtime.ledger.batch import HELD_BACK_MARKER
-from runtime.ledger.ledger import STATE_BASED, BatchRecord, BatchStatus, Ledger
-from runtime.messages.envelope import canonical
-from runtime.messages.outcome import Reason, Status, group_dead_letters
+from runtime.file_systems import within
+from runtime.ledger.ledger import STATE_BASED, BatchRecord, BatchStatus, Ledger, describe
+from runtime.messages.outcome import Status, group_dead_letters
 from runtime.options import option
+from runtime.outcome_files import KINDS, OutcomeFiles, OutcomeFilter, OutcomeKind, Row
 from runtime.publishing.records import prune_publications, publications_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
 
 def batches(
@@ -165,194 +158,27 @@ def _what_is_left(record: BatchRecord) -> str:
     return f"{there}, because no other batch repeats them. {left}"
 
 
-# Importing pandas would double the start-up time. pyarrow imports it to convert Python values to arrays, and timestamps
-# to Python values, so both are avoided here.
+def open_outcomes(out: str, batch_id: str | None, outcome_filter: OutcomeFilter) -> OutcomeFiles:
+    """Find the committed rounds in a folder. Raises `NotPossibleError` without any."""
+    import pyarrow as pa
 
-_BATCH = "batch_id="
-_KINDS = ("handler", "status", "reason")
-
-Row = dict[str, Any]
-OutcomeKind = tuple[str | None, str, str | None]
-
-
-@dataclass(frozen=True)
-class OutcomeFilter:
-    """Options that select outcomes."""
-
-    status: Status | None = option("Only outcomes with this status.", default=None)
-    handler: str | None = option("Only outcomes of this handler.", default=None, metavar="NAME")
-    reason: Reason | None = option("Only dead letters with this reason.", default=None, metavar="REASON")
-    id: str | None = option("Only outcomes of this message or business object.", default=None, metavar="ID")
-
-    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the matching rows of a record batch."""
-        import pyarrow.compute as pc
-
-        for name, value in (("status", self.status), ("handler", self.handler), ("reason", self.reason)):
-            if value is not None:
-                batch = batch.filter(pc.is_in(batch[name], value_set=_texts(value)))
-        if self.id is None:
-            return batch
-        ids = _texts(self.id, canonical(self.id))
-        return batch.filter(
-            pc.or_(*(pc.is_in(batch[name], value_set=ids) for name in ("message_id", "business_id")))
+    if Path(out).is_file():
+        raise NotPossibleError(f"{out} is a file: use the folder of the outcomes.")
+    try:
+        found = OutcomeFiles.find(out, batch_id, outcome_filter)
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).partition("\n")[0]
+        raise NotPossibleError(f"Outcomes cannot be read from {out}: {reason}.") from error
+    if not found.rounds and found.held_back:
+        raise NotPossibleError(
+            f"All batches in {out} are held back: select one, such as --batch-id {found.held_back[0]}."
         )
-
-
-class Round(NamedTuple):
-    """A committed round."""
-
-    batch_id: str
-    number: int
-    folder: Folder
-
-
-@dataclass(frozen=True, slots=True)
-class OutcomeFiles:
-    """The selected outcomes of one batch or all batches in a folder. Needs no Spark."""
-
-    rounds: Sequence[Round]
-    outcome_filter: OutcomeFilter
-    held_back: Sequence[str] = ()  # batches with too many dead letters, which are omitted unless selected
-    is_one: bool = False  # whether a single batch is selected
-
-    @classmethod
-    def open(cls, out: str, batch_id: str | None, outcome_filter: OutcomeFilter) -> OutcomeFiles:
-        """Find the committed rounds, on any file system of pyarrow or fsspec. Raises `NotPossibleError` without any."""
-        import pyarrow as pa
-
-        if Path(out).is_file():
-            raise NotPossibleError(f"{out} is a file: use the folder of the outcomes.")
-        path, options = path_and_options(out)
-        url = path.rstrip("/") + options if ":" in out else str(Path(out).absolute())
-        try:
-            folder = open_folder(url)
-            folders = [folder] if _id(folder) else [folder.sub(name) for name in folder.names()]
-            batches = [each for each in folders if _id(each) and batch_id in (None, _id(each))]
-            held_back = [_id(batch) for batch in batches if HELD_BACK_MARKER in batch.sizes()]
-            rounds = [each for batch in batches for each in _rounds(batch)]
-        except (OSError, pa.ArrowException) as error:
-            reason = str(error).partition("\n")[0]
-            raise NotPossibleError(f"Outcomes cannot be read from {out}: {reason}.") from error
-        is_one = batch_id is not None or _id(folder) != ""
-        if not is_one:
-            rounds = [each for each in rounds if each.batch_id not in held_back]
-        if not rounds and held_back:
-            raise NotPossibleError(
-                f"All batches in {out} are held back: select one, such as --batch-id {held_back[0]}."
-            )
-        if not rounds:
-            which = f" of batch {batch_id}" if batch_id else ""
-            raise NotPossibleError(
-                f"There are no outcomes{which} in {out}: `consistent run --out {quote(out)}` writes them."
-            )
-        return cls(sorted(rounds, key=lambda each: each[:2]), outcome_filter, held_back, is_one)
-
-    def counts(self) -> Counter[OutcomeKind]:
-        """Count the outcomes by handler, status and reason."""
-        found: Counter[OutcomeKind] = Counter()
-        for batch, _ in self._batches(_KINDS):
-            found.update(zip(*(batch[name].to_pylist() for name in _KINDS), strict=True))
-        return found
-
-    def rows(self) -> Iterator[Row]:
-        """Yield the outcomes with batch and round."""
-        for batch, where in self._batches():
-            for row in _rows(batch):
-                yield {**where, **row}
-
-    def published(self) -> Iterator[Row]:
-        """Yield each output once, with the handler and message that published it."""
-        known: set[str] = set()
-        for batch, where in self._batches(("message_id", "handler", "outputs")):
-            for row in _rows(batch):
-                for output in row["outputs"] or ():
-                    if output["message_id"] not in known:
-                        known.add(output["message_id"])
-                        yield {**where, "published_by": row["handler"], "cause": row["message_id"], **output}
-
-    def table(self) -> tuple[pa.Schema, Callable[[Sequence[str]], Iterator[pa.RecordBatch]]]:
-        """Return the schema of outcomes, including batch and round, and a function that reads columns."""
-        import pyarrow as pa
-
-        def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-            for batch, where in self._batches(names):
-                columns = [
-                    pa.array([where[name]] * len(batch), of_round[name]) if name in where else batch[name]
-                    for name in names
-                ]
-                yield pa.RecordBatch.from_arrays(columns, list(names))
-
-        of_round = {"batch_id": pa.string(), "round": pa.int32()}
-        stored = next((file.schema_arrow for file, _ in self._files()), None)
-        if stored is None:
-            raise NotPossibleError("There are no outcome files yet.")
-        return pa.schema([*of_round.items(), *stored]), read
-
-    def _batches(self, columns: Sequence[str] = ()) -> Iterator[tuple[pa.RecordBatch, Row]]:
-        """Yield the matching rows with at least these columns, by default all."""
-        names = list({*columns, *_KINDS, "message_id", "business_id"}) if columns else None
-        for file, where in self._files():
-            for batch in file.iter_batches(columns=names):
-                yield self.outcome_filter.of(batch), where
-
-    def _files(self) -> Iterator[tuple[pq.ParquetFile, Row]]:
-        import pyarrow.parquet as pq
-
-        for batch_id, number, folder in self.rounds:
-            for name in sorted(each for each in folder.sizes() if each.endswith(".parquet")):
-                with folder.read(name) as opened, pq.ParquetFile(opened) as file:
-                    yield file, {"batch_id": batch_id, "round": number}
-
-
-def _id(folder: Folder) -> str:
-    """Return the batch id in the name of a folder, or an empty text."""
-    return folder.name.removeprefix(_BATCH) if folder.name.startswith(_BATCH) else ""
-
-
-def _rounds(batch: Folder) -> Iterator[Round]:
-    """Yield the committed rounds: those with a commit marker."""
-    for name in batch.names():
-        number = re.fullmatch(r"round=(\d+)", name)
-        if number is not None:
-            folder = batch.sub(name)
-            marks = [each for each in folder.names() if each.startswith("_batch-")]
-            if any(not each.endswith("-unfinished") for each in marks):
-                yield Round(_id(batch), int(number[1]), folder)
-
-
-def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
-    """Yield rows with headers as mappings and times as datetimes."""
-    import pyarrow as pa
-
-    schema = pa.schema([(field.name, _without_times(field.type)) for field in batch.schema])
-    for row in batch.cast(schema).to_pylist():
-        for output in row.get("outputs") or ():
-            micros = output["enqueued_at"]
-            output["enqueued_at"] = None if micros is None else to_datetime(micros)
-            output["headers"] = dict(output["headers"])
-        yield row
-
-
-def _texts(*values: str) -> pa.Array:
-    """Return a string array, without `pa.array`, which imports pandas."""
-    import pyarrow as pa
-
-    encoded = [value.encode() for value in values]
-    ends = array("i", accumulate(map(len, encoded), initial=0))
-    return pa.StringArray.from_buffers(len(values), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
-
-
-def _without_times(type_: pa.DataType) -> pa.DataType:
-    import pyarrow as pa
-
-    if pa.types.is_timestamp(type_):
-        return pa.int64()
-    if pa.types.is_list(type_):
-        return pa.list_(_without_times(type_.value_type))
-    if pa.types.is_struct(type_):
-        return pa.struct([(field.name, _without_times(field.type)) for field in type_])
-    return type_
+    if not found.rounds:
+        which = f" of batch {batch_id}" if batch_id else ""
+        raise NotPossibleError(
+            f"There are no outcomes{which} in {out}: `consistent run --out {quote(out)}` writes them."
+        )
+    return found
 
 
 def outcomes(
@@ -386,7 +212,7 @@ def outcomes(
     with needing("Reading outcomes needs"):
         import pyarrow.parquet  # noqa: F401 - fails early if missing
     check_file(export)
-    files = OutcomeFiles.open(out, batch_id, outcome_filter)
+    files = open_outcomes(out, batch_id, outcome_filter)
     screen = Screen(as_json)
     for each in files.held_back:
         if files.is_one:
@@ -412,9 +238,7 @@ def _show(files: OutcomeFiles, limit: int | None, screen: Screen) -> None:
     in_order = sorted(counts.items(), key=lambda each: tuple(part or "" for part in each[0]))
     screen.put(
         {
-            "counts": [
-                dict(zip((*_KINDS, "count"), (*kind, count), strict=True)) for kind, count in in_order
-            ],
+            "counts": [dict(zip((*KINDS, "count"), (*kind, count), strict=True)) for kind, count in in_order],
             "outcomes": deliveries,
             "published": published,
             "dead_letters": [asdict(group) for group in dead_letters],

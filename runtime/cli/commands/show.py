@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,17 +19,17 @@ from runtime.algorithms.choice import described_algorithm
 from runtime.algorithms.outbox.stores import TokenStore
 from runtime.batch_options import TablePlace
 from runtime.cli.checks import on_table, require_table
-from runtime.cli.console import Cell, Screen, compact_json, counted, iso, make_facts, make_table, moment
+from runtime.cli.console import Cell, Screen, compact_json, counted, iso, make_facts, make_table
 from runtime.cli.failures import NotPossibleError, needing
 from runtime.cli.options import AsJson, AuxiliaryStores, Limit, ScanOptions, only
-from runtime.clock import shown_time, system_clock
+from runtime.clock import moment, system_clock
 from runtime.errors import UsageError
 from runtime.ledger.ledger import Ledger
 from runtime.maintenance.statistics import HandlerCount, TableCount, count_objects, count_rows
 from runtime.messages.envelope import canonical
 from runtime.options import option, option_of
 from runtime.versions.head import Head, is_of_state, read_head
-from runtime.versions.readable import changes, decode, readable
+from runtime.versions.readable import changes, decode, describe_version, recognised
 from runtime.versions.run import Version
 from runtime.versions.stream import StreamSummary, stream_key, stream_partition, summaries, versions
 
@@ -201,54 +201,6 @@ def _find(kept: Sequence[Version], head: Head, number: int | None, message: str 
     if number is not None:
         raise NotPossibleError(f"There is no version {number}: the newest is {head.versions}.{cut}")
     raise NotPossibleError(f"Message {message} made none of the versions kept.{cut}")
-
-
-def recognised(head: Head) -> str:
-    """Describe which messages the stream can still recognise as duplicates."""
-    if head.horizon is None and not head.undated_cut:
-        return "No version was truncated: all duplicates are recognised."
-    undated = (
-        "An unknown message without enqueued_at is too_late."
-        if head.undated_cut
-        else "All duplicates without enqueued_at are recognised."
-    )
-    if head.horizon is None:
-        return f"All duplicates with enqueued_at are recognised. {undated}"
-    return (
-        f"All duplicates enqueued after {shown_time(head.horizon)} are recognised. An unknown message of that time or "
-        f"before is too_late. {undated}"
-    )
-
-
-def describe_version(stored: Version, *, whole: bool, diff: bool) -> dict[str, Any]:
-    """Return the JSON form of a version: `whole` with all recorded data, `diff` with the changes."""
-    version = stored.record
-    before, after = decode(stored.before), decode(stored.after)
-    described: dict[str, Any] = {
-        "version": stored.number,
-        "message_id": stored.message_id,
-        "type": version.type,
-        "now": moment(version.now),
-        "enqueued_at": moment(version.enqueued_at),
-        "batch": stored.batch,
-        "changed": version.after is not None,
-    }
-    if whole:
-        described |= {
-            "written_at": moment(stored.written_at),
-            "headers": dict(version.headers or {}),
-            "captured": {name: readable(value) for name, value in (version.captured or {}).items()},
-            "revision": version.revision,
-            "schema": stored.schema,
-            "fingerprint": version.fingerprint.hex(),
-            "outputs_digest": version.outputs_digest.hex(),
-            "state_digest": version.state_digest.hex(),
-            "before": before,
-        }
-    described["after" if whole else "state"] = after
-    if diff:
-        described["changes"] = [asdict(change) for change in changes(before, after)]
-    return described
 
 
 def _parts_of_stream(

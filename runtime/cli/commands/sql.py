@@ -15,14 +15,14 @@ import typer
 
 from runtime.batch_options import TablePlace
 from runtime.cli.checks import load_app, require_table
-from runtime.cli.commands.outcomes import OutcomeFiles
-from runtime.cli.commands.outcomes import OutcomeFilter as Outcomes
+from runtime.cli.commands.outcomes import open_outcomes
 from runtime.cli.commands.show import count_table
 from runtime.cli.console import Screen, compact_json, counted, iso, make_table
 from runtime.cli.options import AsJson, ScanOptions
 from runtime.errors import UsageError
 from runtime.maintenance.statistics import HandlerCount
 from runtime.options import option
+from runtime.outcome_files import OutcomeFilter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,7 +129,7 @@ def sql(
 
     more = {}
     if out is not None:
-        more["outcomes"] = TableDataset(*OutcomeFiles.open(out, None, Outcomes()).table())
+        more["outcomes"] = TableDataset(*open_outcomes(out, None, OutcomeFilter()).table())
     if re.search(r"\bstats\b", query, re.IGNORECASE):
         stats = _stats(states)
         more["stats"] = TableDataset(stats.schema, lambda names: stats.select(names).to_batches())

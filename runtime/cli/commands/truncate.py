@@ -17,7 +17,7 @@ from runtime.algorithms.choice import AlgorithmName, described_algorithm, publis
 from runtime.algorithms.state_based.truncation import HeldBy, RetentionRules, TruncationChoices
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.checks import confirm, load_app, on_table, require_table
-from runtime.cli.console import Screen, counted, make_table, moment
+from runtime.cli.console import Screen, counted, make_table
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import (
     DEFAULT_MASTER,
@@ -29,7 +29,7 @@ from runtime.cli.options import (
     duration_text,
     only,
 )
-from runtime.clock import system_clock
+from runtime.clock import moment, system_clock
 from runtime.documents.protocol import DocumentSweep, Swept
 from runtime.documents.store import existing_documents
 from runtime.errors import UsageError

@@ -28,10 +28,11 @@ from pyspark.sql import functions as sf
 
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.batch_options import BatchOptions
-from runtime.cli.commands.outcomes import OutcomeFiles, OutcomeFilter
+from runtime.cli.commands.outcomes import open_outcomes
 from runtime.errors import BatchFailedError, BatchRefusedError
 from runtime.file_systems import open_folder, within
 from runtime.ledger.ledger import BatchRecord
+from runtime.outcome_files import OutcomeFilter
 from runtime.spark import Batch, outputs, run_batch
 from runtime.spark import batch as rounds
 from runtime.spark.commit import BatchFolders
@@ -363,7 +364,7 @@ def test_a_round_appears_as_one_object(out):
     assert driver.commit().counts == COUNTS
     assert len(visible(out)) == 1
     assert rows_of(out) == ROWS
-    assert sum(OutcomeFiles.open(out, None, OutcomeFilter()).counts().values()) == ROWS
+    assert sum(open_outcomes(out, None, OutcomeFilter()).counts().values()) == ROWS
 
 
 @pytest.mark.thorough
@@ -417,7 +418,7 @@ def test_a_batch_with_a_cascade_is_run_there_and_read_by_all(spark, tmp_path, ou
     folder = open_folder(out)
     plain = dataset.dataset(folder.path, filesystem=folder.files, partitioning="hive").to_table()
     assert plain.sort_by(ORDER)["message_id"].to_pylist() == found["message_id"].to_pylist()
-    files = OutcomeFiles.open(out, "one", OutcomeFilter())
+    files = open_outcomes(out, "one", OutcomeFilter())
     assert sum(files.counts().values()) == found.num_rows
     assert outputs(outcomes).count() == len(list(files.published()))
     assert folder.sub("_staging").names() == []

@@ -11,8 +11,9 @@ from eventstore import connect, drive
 from handlers import App
 from runtime import AppNotFoundError, UsageError
 from runtime.cli.checks import load_app
-from runtime.cli.commands.outcomes import OutcomeFiles, OutcomeFilter
+from runtime.cli.commands.outcomes import open_outcomes
 from runtime.file_systems import open_folder
+from runtime.outcome_files import OutcomeFilter
 from tests.support.rounds import COUNTS, Driver
 
 GOOD = """
@@ -248,4 +249,4 @@ def test_foreign_things_in_a_folder_of_outcomes_change_nothing(tmp_path):
     driver.folders.remove_staging()
 
     assert driver.folders.rows(0) == 7
-    assert OutcomeFiles.open(str(out), None, OutcomeFilter()).counts().total() == 7
+    assert open_outcomes(str(out), None, OutcomeFilter()).counts().total() == 7

@@ -31,6 +31,7 @@ COMMANDS = [
     "verify",
     "show",
     "sql",
+    "explore",
     "check",
     "export",
     "import",

@@ -11,12 +11,12 @@ from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Processor
 from runtime.algorithms.state_based.truncation import DAY, TruncationChoices, truncate_stream
 from runtime.cli.commands import sql
-from runtime.cli.commands.show import recognised
 from runtime.ledger.batch import OpenBatches
 from runtime.retries import RetryPolicy
 from runtime.tables import sql as datasets
 from runtime.tables.reader import scan
 from runtime.versions.head import Head
+from runtime.versions.readable import recognised
 from tests.support.logs import GAME
 from tests.unit.cli.stores import NOW, TABLE, on_store
 

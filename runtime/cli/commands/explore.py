@@ -1,0 +1,109 @@
+"""`consistent explore`: look at a table in a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from eventstore.connect import portable_url
+from runtime.batch_options import STORE_VARIABLE, TABLE_VARIABLE, TablePlace
+from runtime.cli.checks import load_app, require_table
+from runtime.cli.console import Screen
+from runtime.cli.failures import NotPossibleError
+from runtime.dead_letters import FoundLetter
+from runtime.options import option
+
+if TYPE_CHECKING:
+    from runtime.explore import Explorer
+
+
+def explore(
+    *,
+    states: TablePlace,
+    port: int = option(
+        "The port on this machine. 0 takes a free one.", default=8765, metavar="N", min=0, max=65535
+    ),
+    app: str | None = option(
+        "The App with the handlers, to replay versions with them.", default=None, metavar="MODULE:ATTRIBUTE"
+    ),
+    out: str | None = option(
+        "The folder or URL of outcomes, if they are not where the ledger says.", default=None, metavar="DIR"
+    ),
+    allow_changes: bool = option(
+        "Allow dead letters to be discarded, and with --app and --out to be redriven. Each change is confirmed.",
+        default=False,
+    ),
+) -> None:
+    r"""Look at a table in a browser: batches, objects, messages, dead letters and publications.
+
+        consistent explore --store sqlite:///store.db --table games
+
+    Prints a URL with a secret token, and answers on this machine only, until Ctrl-C. A page of an object shows each
+    version with its message, the recorded clock and values, and the changes of the state. Each page has a JSON twin.
+
+        consistent explore --app samples.shooting_range:app \
+            --store sqlite:///store.db --table games
+
+    With --app, a version can be replayed with the current handlers, which writes nothing. Without --allow-changes the
+    table is only read. A page examines at most 2,000 objects.
+    """
+    from runtime.explore import Explorer
+
+    loaded = load_app(app) if app else None
+    require_table(states)
+
+    async def redrive(found: FoundLetter) -> str:
+        assert app is not None and out is not None  # noqa: S101, PT018 - passed on only with both
+        return await _redrive(found, states, app, out)
+
+    explorer = Explorer(
+        states.store,
+        states.table,
+        app=loaded,
+        out=out,
+        allow_changes=allow_changes,
+        redrive=redrive if app and out else None,
+    )
+    # uvicorn finishes the answers in hand, and then raises the signal again.
+    with _listen(port) as listening, suppress(KeyboardInterrupt):
+        asyncio.run(_serve(explorer, listening))
+
+
+def _listen(port: int) -> socket.socket:
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise NotPossibleError(f"Port {port} is in use: choose another --port.") from error
+
+
+async def _serve(explorer: Explorer, listening: socket.socket) -> None:
+    import uvicorn
+
+    config = uvicorn.Config(explorer, lifespan="off", log_level="warning", server_header=False)
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/?token={explorer.token}"
+    Screen().show("Open this URL, and stop with Ctrl-C:", f"  {url}")
+    await uvicorn.Server(config).serve(sockets=[listening])
+
+
+async def _redrive(found: FoundLetter, states: TablePlace, app: str, out: str) -> str:
+    """Redrive a dead letter as a batch of its own, in another process. Return the batch id."""
+    batch_id = f"redrive-{uuid.uuid4().hex[:12]}"
+    command = ["letters", "redrive", "--app", app, "--out", out, "--batch-id", batch_id]
+    command += ["--message", found.letter.message_id, "--reason", found.letter.reason]
+    if found.business_id is not None:
+        command += ["--stream", f"{found.handler}/{found.business_id}"]
+    # The url may contain a secret, and arguments are visible to others. -P: nothing in the working directory is run.
+    place = {STORE_VARIABLE: portable_url(states.store), TABLE_VARIABLE: states.table}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "runtime", *command, env={**os.environ, **place},
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, said = await process.communicate()
+    if process.returncode:
+        raise NotPossibleError(f"The redrive failed. {said.decode(errors='replace').strip()[-1000:]}")
+    return batch_id

@@ -1,0 +1,444 @@
+"""The explorer: an ASGI app of pages over one table. Each page has a JSON twin."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from anyio.to_thread import run_sync
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from eventstore import EventStoreError, Store, Table, connect
+from handlers import App, HandlersError
+from runtime.algorithms.state_based.verification import Verifier
+from runtime.clock import system_clock, to_microseconds
+from runtime.dead_letters import FoundLetter, Selection, describe_letter, discard, remove
+from runtime.errors import RuntimeFailure, UsageError
+from runtime.explore import reading
+from runtime.explore.access import Access, read_only
+from runtime.explore.reading import ROWS
+from runtime.explore.showing import Document, as_json, plain, render, without_secrets
+from runtime.ledger.batch import POSITION
+from runtime.ledger.ledger import BatchRecord, Ledger, describe
+from runtime.ledger.settings import TableSettings
+from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import DeadLetterGroups, Status
+from runtime.messages.parsing import prepare
+from runtime.retries import RetryPolicy
+from runtime.versions.properties import Damaged, collecting, error_location
+from runtime.versions.readable import describe_version, recognised
+from runtime.versions.run import Version
+
+Redrive = Callable[[FoundLetter], Awaitable[str]]
+"""Redrives a dead letter as a batch, and returns the batch id."""
+
+_LOG = logging.getLogger("consistent.explore")
+_EXPECTED = (RuntimeFailure, EventStoreError, HandlersError)
+_BEFORE_AND_AFTER = 12  # versions listed around the selected one
+_NEWEST = 30  # batches in the charts
+_VERSIONS = 10  # of one message
+_DONE = {
+    "discarded": "The dead letter was discarded.",
+    "changed": "Nothing was discarded: the dead letter changed meanwhile.",
+}
+
+
+class NotFoundError(RuntimeFailure):
+    """Raised for a page about something that the table does not have."""
+
+
+class Page(NamedTuple):
+    """A document with its template."""
+
+    template: str
+    document: Document
+
+
+PageOf = Callable[[Request, Table], Awaitable[Page | Response]]
+
+
+class Explorer:
+    """Pages over one table, as an ASGI app to serve or to mount. Pages only read, but for dead letters.
+
+    `store` is an open store or its URL. `token` opens the pages once, by `?token=`; by default it is random, and empty
+    if the surrounding app authenticates. `hosts` are names under which it is reached, other than this machine's.
+    `app` allows versions to be replayed. `out` is the folder of outcomes, if it is not where the ledger says.
+    `allow_changes` allows dead letters to be discarded, and with `redrive` to be redriven.
+    """
+
+    def __init__(
+        self,
+        store: str | Store,
+        table: str,
+        *,
+        app: App | None = None,
+        out: str | None = None,
+        allow_changes: bool = False,
+        redrive: Redrive | None = None,
+        token: str | None = None,
+        hosts: Collection[str] = (),
+    ) -> None:
+        self.token = secrets.token_urlsafe(24) if token is None else token
+        self._store = connect(store) if isinstance(store, str) else store
+        self._table_name = table
+        self._app, self._out = app, out
+        self._allow_changes = allow_changes
+        self._redrive_letter = redrive if allow_changes else None
+        self._opened: Table | None = None
+        pages: dict[str, PageOf] = {
+            "": self._overview,
+            "batches": self._batches,
+            "batch": self._batch,
+            "objects": self._objects,
+            "object": self._object,
+            "message": self._message,
+            "letters": self._letters,
+            "letter": self._letter,
+            "publications": self._publications,
+        }
+        deeds: dict[str, PageOf] = {
+            "replay": self._replay,
+            "discard": self._discard,
+            "redrive": self._redrive,
+        }
+        routes: list[Any] = [
+            Route(f"/{name}", partial(self._answer, page), methods=[method])
+            for method, some in (("GET", pages), ("POST", deeds))
+            for name, page in some.items()
+        ]
+        static = Mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
+        self._access = Access(Starlette(routes=[*routes, static]), self.token, hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._access(scope, receive, send)
+
+    async def _table(self) -> Table:
+        if self._opened is None:
+            self._opened = await self._store.table(self._table_name, make=False)
+        return self._opened
+
+    async def _answer(self, page_of: PageOf, request: Request) -> Response:
+        damaged, status = Damaged(), 200
+        page: Page | Response
+        try:
+            with collecting(damaged):
+                table = read_only(await self._table())
+                with error_location(table):
+                    page = await page_of(request, table)
+        except _EXPECTED as error:
+            is_missing = isinstance(error, NotFoundError)
+            status = 404 if is_missing else 400 if isinstance(error, UsageError) else 503
+            page = Page("error.html", {"error": without_secrets(str(error))})
+        except Exception:  # noqa: BLE001 - it may name anything: only the log shows it
+            _LOG.exception("A page failed.")
+            status, page = 500, Page("error.html", {"error": "This page failed. The log has the traceback."})
+        if isinstance(page, Response):
+            return page
+        skipped = [without_secrets(str(error)) for error in damaged.errors]
+        return self._shown(request, page.template, {**page.document, "skipped": skipped}, status)
+
+    def _shown(self, request: Request, template: str, document: Document, status: int) -> Response:
+        """Return a page as HTML, as JSON, or one value of it as text."""
+        query = dict(request.query_params)
+        if "text" in query:
+            try:
+                text = plain(document, query["text"])
+            except (LookupError, TypeError, ValueError):
+                return PlainTextResponse("This page has no such value.", 404)
+            return PlainTextResponse(text.encode("utf-8", "backslashreplace"), status)
+        if query.get("format") == "json":
+            return Response(as_json(document, 2, is_ascii=True), status, media_type="application/json")
+        root = _root(request)
+        html = render(
+            template,
+            document,
+            root,
+            query,
+            path=request.scope["path"].removeprefix(root).strip("/"),
+            place=f"{self._table_name} · {self._store.url}",
+            csrf=self._access.csrf,
+            has_app=self._app is not None,
+            allow_changes=self._allow_changes,
+        )
+        return HTMLResponse(html.encode("utf-8", "backslashreplace"), status)
+
+    async def _overview(self, _: Request, table: Table) -> Page:
+        ledger = Ledger(table, system_clock)
+        algorithm, records = await ledger.algorithm(), await ledger.batches(_NEWEST)
+        letters = await reading.letters(table, "", "")
+        reasons = Counter(each.letter.reason.value for each in letters.letters)
+        document = {
+            "algorithm": algorithm[0] if algorithm else "state-based",
+            "handlers": await reading.handlers(table),
+            "reasons": dict(reasons.most_common()),
+            "letters_examined": letters.examined,
+            "has_more_letters": letters.next is not None,
+            "batches": list(map(_batch_row, reversed(records))),
+        }
+        return Page("overview.html", document)
+
+    async def _batches(self, request: Request, table: Table) -> Page:
+        ledger, after = Ledger(table, system_clock), request.query_params.get("after")
+        records = await ledger.batches(ROWS, await ledger.get(after) if after else None)
+        is_more = len(records) == ROWS and records[-1].is_finished
+        next_ = records[-1].batch_id if is_more else None
+        return Page("batches.html", {"batches": list(map(_batch_row, records)), "next": next_})
+
+    async def _batch(self, request: Request, table: Table) -> Page:
+        query = request.query_params
+        record = await Ledger(table, system_clock).find(query.get("id", ""))
+        if record is None:
+            raise NotFoundError(f"There is no batch {query.get('id')}.")
+        published, _ = await reading.publications(table, "", record.batch_id)
+        chosen = {name: query.get(name) or None for name in ("status", "handler", "reason")}
+        skip = _number(query.get("skip"))
+        found = await run_sync(reading.outcomes_of_batch, self._folder(record), record.batch_id, chosen, skip)
+        document = {**_batch_row(record), **found, "publications": list(map(_publication, published))}
+        return Page("batch.html", document)
+
+    def _folder(self, record: BatchRecord) -> str:
+        return self._out or record.shown_in
+
+    async def _objects(self, request: Request, table: Table) -> Page:
+        query = request.query_params
+        given = {name: query.get(name, "") for name in ("handler", "prefix")}
+        order = query.get("order", "id")
+        if order not in reading.ORDERS:
+            raise UsageError(f"There is no order {order}.")
+        found = await reading.objects(table, **given, after=query.get("after", ""), order=order)
+        return Page("objects.html", {**found, **given, "order": order, "orders": list(reading.ORDERS)})
+
+    async def _object(self, request: Request, table: Table) -> Page:
+        query = request.query_params
+        found = await _opened_object(table, query)
+        head, first = found.head, found.head.kept_from
+        number: int | None = _number(query.get("version"), head.versions)
+        if query.get("at"):
+            number = await reading.version_as_of(found, _time(query["at"]))
+        listed: list[Version] = []
+        if head.versions >= first:
+            if number is None or not first <= number <= head.versions:
+                kept = f"the table has versions {first:,} to {head.versions:,} of this object"
+                raise NotFoundError(f"There is no such version: {kept}.")
+            ends = max(first, number - _BEFORE_AND_AFTER), min(head.versions, number + _BEFORE_AND_AFTER)
+            listed = await reading.versions_between(found, *ends)
+        chosen = next((each for each in listed if each.number == number), None)
+        letters = await reading.letters_of_object(table, found) if head.waiting.count else []
+        document = {
+            "handler": found.handler,
+            "business_id": found.business_id,
+            "newest_version": head.versions,
+            "kept_from": first,
+            "recognised": recognised(head),
+            "forgotten": head.tombstone is not None,
+            "refuses": head.refuses,
+            "letters": list(map(_letter_row, letters[:ROWS])),
+            "letter_count": head.waiting.count,
+            "versions": [describe_version(each, whole=False, diff=False) for each in reversed(listed)],
+            "version": describe_version(chosen, whole=True, diff=True) if chosen else None,
+        }
+        return Page("object.html", document)
+
+    async def _message(self, request: Request, table: Table) -> Page:
+        query, ledger = request.query_params, Ledger(table, system_clock)
+        id_ = query.get("id", "")
+        if not id_:
+            return Page("message.html", {"id": ""})
+        records: list[BatchRecord] = []
+        if query.get("batch"):
+            records += filter(None, [await ledger.find(query["batch"])])
+        if not records:
+            after = await ledger.get(query["after"]) if query.get("after") else None
+            records = await ledger.batches(reading.BATCHES, after)
+        is_more = len(records) == reading.BATCHES and records[-1].is_finished
+        folders = [(self._folder(record), record.batch_id) for record in records]
+        found = await run_sync(reading.outcomes_of_message, folders, id_)
+        places = {(row["handler"], row["business_id"]) for row in found["outcomes"] if row["version"]}
+        if query.get("handler") and query.get("object"):
+            places.add((query["handler"], query["object"]))
+        versions = []
+        for handler, business_id in sorted(places)[:_VERSIONS]:
+            made = await reading.version_of(table, handler, business_id, id_)
+            if made is not None:
+                described = describe_version(made, whole=True, diff=True)
+                versions.append({"handler": handler, "business_id": business_id, **described})
+        document = {
+            "id": id_,
+            **found,
+            "versions": versions,
+            "only": query.get("batch") if len(records) == 1 else None,
+            "next": records[-1].batch_id if is_more else None,
+        }
+        return Page("message.html", document)
+
+    async def _letters(self, request: Request, table: Table) -> Page:
+        query, groups = request.query_params, DeadLetterGroups()
+        handler, reason = query.get("handler", ""), query.get("reason", "")
+        found = await reading.letters(table, handler, query.get("after", ""))
+        for each in found.letters:
+            letter, envelope = each.letter, each.letter.envelope
+            type_ = envelope.type if envelope else None
+            groups.add(letter.reason, each.handler, type_, letter.error, letter.message_id)
+        document = {
+            "handler": handler,
+            "reason": reason,
+            "groups": [asdict(each) for each in groups.largest_first()],
+            "letters": [_letter_row(each) for each in found.letters if reason in ("", each.letter.reason)],
+            "examined": found.examined,
+            "next": found.next,
+            "done": _DONE.get(query.get("done", "")),
+        }
+        return Page("letters.html", document)
+
+    async def _letter(self, request: Request, table: Table) -> Page:
+        found = await _opened_letter(table, request.query_params)
+        document = {
+            **describe_letter(found),
+            "confirm": request.query_params.get("confirm") if self._allow_changes else None,
+            "can_redrive": self._redrive_letter is not None and found.letter.envelope is not None,
+        }
+        return Page("letter.html", document)
+
+    async def _publications(self, request: Request, table: Table) -> Page:
+        listed, last = await reading.publications(table, request.query_params.get("after", ""))
+        return Page("publications.html", {"publications": list(map(_publication, listed)), "next": last})
+
+    async def _replay(self, request: Request, table: Table) -> Page:
+        """Replay a version with the current handlers. Writes nothing."""
+        given = await self._access.form(request)
+        found, number = await _opened_object(table, given), _number(given.get("version"))
+        version = next(iter(await reading.versions_between(found, number, number)), None)
+        if version is None or self._app is None:
+            raise NotFoundError("There is no such version." if self._app else "Replaying needs --app.")
+        app = self._app.keyed((await TableSettings.of(table)).draw_key)
+        if found.handler not in app.handlers:
+            raise UsageError(f"The app has no handler {found.handler}.")
+        handler, record = app.handlers[found.handler], version.record
+        body, source = given.get("body", "").strip(), "the form"
+        if not body and version.batch is not None and not version.batch.startswith(POSITION):
+            batch = await Ledger(table, system_clock).find(version.batch)
+            if batch is not None:
+                find = partial(reading.body_of, self._folder(batch), version.batch, version.message_id)
+                body, source = await run_sync(find), "the outcomes of its batch"
+        document = {
+            "handler": found.handler,
+            "business_id": found.business_id,
+            "version": number,
+            "message_id": version.message_id,
+            "source": source,
+        }
+        if not body:
+            return Page("replay.html", {**document, "verdict": None, "changes": [], "outputs": []})
+        headers = dict(record.headers) if record.headers else None
+        envelope = Envelope(version.message_id, record.type, body, None, None, record.enqueued_at, headers)
+        verifier = Verifier(table, handler, RetryPolicy(), with_outputs=True)
+        delivery = prepare(handler, found.business_id, envelope)
+        finding = (await verifier.verify(found.business_id, [delivery]))[-1]
+        document |= {
+            "verdict": finding.verdict.value,
+            "error": finding.error,
+            "changes": [asdict(each) for each in finding.changes],
+            "outputs": [each._asdict() for each in finding.outputs],
+        }
+        return Page("replay.html", document)
+
+    async def _to_change(self, request: Request, table: Table) -> FoundLetter:
+        """Return the letter of a form. Raises `UsageError` if nothing may be changed."""
+        if not self._allow_changes:
+            raise UsageError("This explorer only reads: start it with --allow-changes.")
+        return await _opened_letter(table, await self._access.form(request))
+
+    async def _discard(self, request: Request, table: Table) -> Response:
+        found, writable = await self._to_change(request, table), await self._table()
+        if found.row is not None:
+            is_done = await remove(writable, found.row, found.etag or "")
+        else:
+            stream = found.handler or "", found.business_id or ""
+            selection = Selection(found.letter.message_id, found.letter.reason, stream=stream)
+            is_done = bool(await discard(writable, selection, RetryPolicy()))
+        return _see(request, "letters", done="discarded" if is_done else "changed")
+
+    async def _redrive(self, request: Request, table: Table) -> Response:
+        found = await self._to_change(request, table)
+        if self._redrive_letter is None:
+            raise UsageError(
+                "Redriving needs --app and --out: add them, or use `consistent letters redrive`."
+            )
+        return _see(request, "batch", id=await self._redrive_letter(found))
+
+
+def _root(request: Request) -> str:
+    return str(request.scope.get("root_path", ""))
+
+
+def _see(request: Request, page: str, **query: str) -> Response:
+    return RedirectResponse(f"{_root(request)}/{page}?{urlencode(query)}", 303)
+
+
+async def _opened_object(table: Table, given: Mapping[str, str]) -> reading.OpenedObject:
+    handler, business_id = given.get("handler", ""), given.get("id", "")
+    found = await reading.open_object(table, handler, business_id) if handler and business_id else None
+    if found is None:
+        raise NotFoundError(f"There is no object {business_id} of {handler or 'this handler'}.")
+    return found
+
+
+async def _opened_letter(table: Table, given: Mapping[str, str]) -> FoundLetter:
+    handler, business_id, name = (given.get(each, "") for each in ("handler", "id", "letter"))
+    found = await reading.one_letter(table, handler, business_id, name)
+    if found is None:
+        raise NotFoundError("There is no such dead letter: it was redriven or discarded.")
+    return found
+
+
+def _number(text: str | None, default: int = 0) -> int:
+    try:
+        return max(int(text), 0) if text else default
+    except ValueError as error:
+        raise UsageError("A version is a number.") from error
+
+
+def _time(text: str) -> int:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError("Use a time such as 2026-03-01T12:00:00, in UTC.") from error
+    return to_microseconds(time if time.tzinfo else time.replace(tzinfo=UTC))
+
+
+def _batch_row(record: BatchRecord) -> Document:
+    seconds = (record.updated_at - record.started_at).total_seconds()
+    messages = sum(record.counts.get(status, 0) for status in Status)
+    return {
+        **describe(record),
+        "status": record.status.value,
+        "out": without_secrets(record.shown_in),
+        "input": without_secrets(record.input),
+        "seconds": seconds,
+        "messages": messages,
+        "rate": messages / seconds if seconds else None,
+        "is_stream": record.is_epoch,
+    }
+
+
+def _publication(found: Document) -> Document:
+    return {**found, "target": without_secrets(found["target"])}
+
+
+def _letter_row(found: FoundLetter) -> Document:
+    whole = ("body", "headers", "sequence", "enqueued_at", "packed", "version", "refused_first_at")
+    return {name: value for name, value in describe_letter(found).items() if name not in whole}

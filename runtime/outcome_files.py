@@ -1,0 +1,253 @@
+"""The outcome files of batches, read without Spark."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from runtime.clock import to_datetime
+from runtime.errors import OutcomesMissingError
+from runtime.file_systems import Folder, open_folder, path_and_options
+from runtime.ledger.batch import HELD_BACK_MARKER
+from runtime.messages.envelope import canonical
+from runtime.messages.outcome import Reason, Status
+from runtime.options import option
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+# Importing pandas would double the start-up time. pyarrow imports it to convert Python values to arrays, and timestamps
+# to Python values, so both are avoided here.
+
+_BATCH = "batch_id="
+KINDS = ("handler", "status", "reason")
+_BETWEEN, _NULL = "\0", "\1"  # neither is in a name, a status or a reason
+
+_BATCH_ROWS = 8192  # few, because often only the first rows are wanted
+
+Row = dict[str, Any]
+OutcomeKind = tuple[str | None, str, str | None]
+
+
+@dataclass(frozen=True)
+class OutcomeFilter:
+    """Options that select outcomes."""
+
+    status: Status | None = option("Only outcomes with this status.", default=None)
+    handler: str | None = option("Only outcomes of this handler.", default=None, metavar="NAME")
+    reason: Reason | None = option("Only dead letters with this reason.", default=None, metavar="REASON")
+    id: str | None = option("Only outcomes of this message or business object.", default=None, metavar="ID")
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the matching rows of a record batch."""
+        import pyarrow.compute as pc
+
+        for name, value in (("status", self.status), ("handler", self.handler), ("reason", self.reason)):
+            if value is not None:
+                batch = batch.filter(pc.is_in(batch[name], value_set=_texts(value)))
+        if self.id is None:
+            return batch
+        ids = _texts(self.id, canonical(self.id))
+        return batch.filter(
+            pc.or_(*(pc.is_in(batch[name], value_set=ids) for name in ("message_id", "business_id")))
+        )
+
+
+class Round(NamedTuple):
+    """A committed round."""
+
+    batch_id: str
+    number: int
+    folder: Folder
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeFiles:
+    """The selected outcomes of one batch or all batches in a folder. Needs no Spark."""
+
+    rounds: Sequence[Round]
+    outcome_filter: OutcomeFilter
+    held_back: Sequence[str] = ()  # batches with too many dead letters, which are omitted unless selected
+    is_one: bool = False  # whether a single batch is selected
+
+    @classmethod
+    def find(
+        cls, out: str, batch_id: str | None = None, outcome_filter: OutcomeFilter | None = None
+    ) -> OutcomeFiles:
+        """Find the committed rounds, on any file system of pyarrow or fsspec. Raises `OSError` and Arrow's errors."""
+        path, options = path_and_options(out)
+        folder = open_folder(path.rstrip("/") + options if ":" in out else str(Path(out).absolute()))
+        folders = [folder] if _id(folder) else [folder.sub(name) for name in folder.names()]
+        batches = [each for each in folders if _id(each) and batch_id in (None, _id(each))]
+        held_back = [_id(batch) for batch in batches if HELD_BACK_MARKER in batch.sizes()]
+        rounds = [each for batch in batches for each in _rounds(batch)]
+        is_one = batch_id is not None or _id(folder) != ""
+        if not is_one:
+            rounds = [each for each in rounds if each.batch_id not in held_back]
+        return cls(
+            sorted(rounds, key=lambda each: each[:2]), outcome_filter or OutcomeFilter(), held_back, is_one
+        )
+
+    @property
+    def size(self) -> int:
+        """The number of outcomes, filtered or not."""
+        return sum(file.metadata.num_rows for file, _ in self._files())
+
+    def counts(self) -> Counter[OutcomeKind]:
+        """Count the outcomes by handler, status and reason."""
+        import pyarrow.compute as pc
+
+        found: Counter[OutcomeKind] = Counter()
+        (between,) = _texts(_BETWEEN)
+        for batch, _ in self._batches(KINDS):
+            columns = (batch[name] for name in KINDS)
+            joined = pc.binary_join_element_wise(
+                *columns, between, null_handling="replace", null_replacement=_NULL
+            )
+            for each in pc.value_counts(joined).to_pylist():
+                handler, status, reason = each["values"].rsplit(_BETWEEN, 2)
+                kind = (None if handler == _NULL else handler, status, None if reason == _NULL else reason)
+                found[kind] += each["counts"]
+        return found
+
+    def between(self, first: int, last: int) -> OutcomeFiles:
+        """Return those of some rounds, both included."""
+        return replace(self, rounds=[each for each in self.rounds if first <= each.number <= last])
+
+    def of_messages(self, message_ids: Collection[str]) -> Iterator[Row]:
+        """Yield the outcomes of some messages. Reads the ids first, and row groups with a match only."""
+        return self._wanted(message_ids, "message_id")
+
+    def with_outputs(self, message_ids: Collection[str]) -> Iterator[Row]:
+        """Yield the outcomes that have one of these messages as output, at the same cost."""
+        return self._wanted(message_ids, "outputs.list.element.message_id")
+
+    def _wanted(self, message_ids: Collection[str], column: str) -> Iterator[Row]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        wanted = _texts(*message_ids)
+        for file, where in self._files():
+            for number in range(file.num_row_groups):
+                ids = file.read_row_group(number, [column]).column(0).combine_chunks()
+                parents = None
+                if pa.types.is_list(ids.type):
+                    ids, parents = pc.struct_field(pc.list_flatten(ids), [0]), pc.list_parent_indices(ids)
+                positions = pc.indices_nonzero(pc.is_in(ids, value_set=wanted))
+                if len(positions):
+                    positions = positions if parents is None else pc.unique(parents.take(positions))
+                    for row in _rows(file.read_row_group(number).take(positions)):
+                        yield {**where, **row}
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the outcomes with batch and round."""
+        for batch, where in self._batches():
+            for row in _rows(batch):
+                yield {**where, **row}
+
+    def published(self) -> Iterator[Row]:
+        """Yield each output once, with the handler and message that published it."""
+        known: set[str] = set()
+        for batch, where in self._batches(("message_id", "handler", "outputs")):
+            for row in _rows(batch):
+                for output in row["outputs"] or ():
+                    if output["message_id"] not in known:
+                        known.add(output["message_id"])
+                        yield {**where, "published_by": row["handler"], "cause": row["message_id"], **output}
+
+    def table(self) -> tuple[pa.Schema, Callable[[Sequence[str]], Iterator[pa.RecordBatch]]]:
+        """Return the schema of outcomes, including batch and round, and a function that reads columns."""
+        import pyarrow as pa
+
+        def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+            for batch, where in self._batches(names):
+                columns = [
+                    pa.array([where[name]] * len(batch), of_round[name]) if name in where else batch[name]
+                    for name in names
+                ]
+                yield pa.RecordBatch.from_arrays(columns, list(names))
+
+        of_round = {"batch_id": pa.string(), "round": pa.int32()}
+        stored = next((file.schema_arrow for file, _ in self._files()), None)
+        if stored is None:
+            raise OutcomesMissingError("There are no outcome files yet.")
+        return pa.schema([*of_round.items(), *stored]), read
+
+    def _batches(self, columns: Sequence[str] = ()) -> Iterator[tuple[pa.RecordBatch, Row]]:
+        """Yield the matching rows with at least these columns, by default all.
+
+        Reads the columns of the filter first, and the others of row groups with a match only.
+        """
+        is_all = self.outcome_filter == OutcomeFilter()
+        filtered = [] if is_all else [*KINDS, "message_id", "business_id"]
+        names = list({*columns, *filtered}) if columns else None
+        for file, where in self._files():
+            for number in range(file.num_row_groups):
+                if is_all or self.outcome_filter.of(file.read_row_group(number, filtered)).num_rows:
+                    for batch in file.iter_batches(_BATCH_ROWS, row_groups=[number], columns=names):
+                        yield self.outcome_filter.of(batch), where
+
+    def _files(self) -> Iterator[tuple[pq.ParquetFile, Row]]:
+        import pyarrow.parquet as pq
+
+        for batch_id, number, folder in self.rounds:
+            for name in sorted(each for each in folder.sizes() if each.endswith(".parquet")):
+                with folder.read(name) as opened, pq.ParquetFile(opened) as file:
+                    yield file, {"batch_id": batch_id, "round": number}
+
+
+def _id(folder: Folder) -> str:
+    """Return the batch id in the name of a folder, or an empty text."""
+    return folder.name.removeprefix(_BATCH) if folder.name.startswith(_BATCH) else ""
+
+
+def _rounds(batch: Folder) -> Iterator[Round]:
+    """Yield the committed rounds: those with a commit marker."""
+    for name in batch.names():
+        number = re.fullmatch(r"round=(\d+)", name)
+        if number is not None:
+            folder = batch.sub(name)
+            marks = [each for each in folder.names() if each.startswith("_batch-")]
+            if any(not each.endswith("-unfinished") for each in marks):
+                yield Round(_id(batch), int(number[1]), folder)
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
+    """Yield rows with headers as mappings and times as datetimes."""
+    import pyarrow as pa
+
+    schema = pa.schema([(field.name, _without_times(field.type)) for field in batch.schema])
+    for row in batch.cast(schema).to_pylist():
+        for output in row.get("outputs") or ():
+            micros = output["enqueued_at"]
+            output["enqueued_at"] = None if micros is None else to_datetime(micros)
+            output["headers"] = dict(output["headers"])
+        yield row
+
+
+def _texts(*values: str) -> pa.Array:
+    """Return a string array, without `pa.array`, which imports pandas."""
+    import pyarrow as pa
+
+    encoded = [value.encode() for value in values]
+    ends = array("i", accumulate(map(len, encoded), initial=0))
+    return pa.StringArray.from_buffers(len(values), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
+
+
+def _without_times(type_: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(type_):
+        return pa.int64()
+    if pa.types.is_list(type_):
+        return pa.list_(_without_times(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, _without_times(field.type)) for field in type_])
+    return type_

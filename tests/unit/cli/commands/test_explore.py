@@ -1,0 +1,90 @@
+"""`consistent explore` answers on this machine until it is stopped, to those who have its token."""
+
+import asyncio
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from eventstore import drive
+from runtime.batch_options import TablePlace
+from runtime.cli.commands import explore
+from runtime.dead_letters import Selection, find_letters
+from tests.support.explored import TABLE, played
+
+REPOSITORY = Path(__file__).parents[4]
+
+
+@pytest.fixture
+def explored(tmp_path):
+    return played(tmp_path, games=2, nights=1, shots=4)
+
+
+def test_the_printed_url_opens_the_pages_until_ctrl_c(explored):
+    place = ["--store", explored.url, "--table", TABLE, "--port", "0", "--app", "samples.shooting_range:app"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "runtime", "explore", *place],
+        cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.readline()
+        url = process.stdout.readline().strip()
+        assert urlsplit(url).hostname == "127.0.0.1"
+        try:
+            with httpx.Client(follow_redirects=True) as client:
+                page = client.get(url)
+        finally:
+            process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+
+    assert (page.status_code, "<h1>Overview</h1>" in page.text) == (200, True)
+    assert (process.returncode, said) == (0, "")
+
+
+def test_a_port_that_is_taken_is_named(consistent, explored):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        said = consistent("explore", "--store", explored.url, "--table", TABLE, "--port", port)
+
+    assert said.code == 1
+    assert f"Port {port} is in use" in said.err
+
+
+def test_a_table_that_is_not_there_is_told_at_once(consistent):
+    assert consistent("explore", "--store", "sqlite:///none.db", "--table", TABLE).code == 1
+
+
+def test_a_redrive_is_a_command_whose_arguments_hold_no_secret(monkeypatch, tmp_path):
+    """Arguments are visible to other users of the machine, the environment of a process is not."""
+    explored = played(tmp_path, games=2, nights=1, shots=4)
+
+    async def first():
+        return await anext(find_letters(explored.table, Selection(handler="ShootingRange")))
+
+    found, called = drive(first()), []
+
+    class Process:
+        returncode = 0
+
+        async def communicate(self):
+            return b"", b""
+
+    async def begin(*command, env, **_):
+        called.append((command, env))
+        return Process()
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", begin)
+    place = TablePlace("postgresql://user:s3cr3t@host/db", TABLE)
+    batch_id = asyncio.run(explore._redrive(found, place, "samples.shooting_range:app", "out"))
+    ((command, environment),) = called
+
+    assert re.fullmatch(r"redrive-[0-9a-f]{12}", batch_id)
+    assert "s3cr3t" not in " ".join(command)
+    assert environment["CONSISTENT_STORE"] == place.store
+    assert {"--message", "broken-0", "--stream", f"ShootingRange/{found.business_id}"} <= set(command)

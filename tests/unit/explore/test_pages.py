@@ -1,0 +1,273 @@
+"""Each page shows what the table has, as HTML and as JSON, and only reads."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from eventstore import Operation, drive
+from runtime import UsageError
+from runtime.explore.access import read_only
+from runtime.versions.readable import describe_version
+from runtime.versions.stream import versions
+from tests.support.explored import GAME, Explored, played
+
+OBJECT = {"handler": "ShootingRange", "id": GAME}
+
+
+def paths(browser):
+    """Return the address of each page, with a message and a letter that there are."""
+    outcomes = browser.json("batch", id="night-3")["outcomes"]
+    made = next(each for each in outcomes if each["outputs"])
+    letter = browser.json("letters")["letters"][0]
+    return {
+        "": {}, "batches": {}, "batch": {"id": "night-3"}, "objects": {}, "object": OBJECT,
+        "message": {"id": made["message_id"]}, "letters": {}, "publications": {},
+        "letter": {"handler": letter["handler"], "id": letter["stream"], "letter": letter["letter"]},
+    }  # fmt: skip
+
+
+def test_each_page_is_html_with_a_json_twin(browser):
+    for page, query in paths(browser).items():
+        shown, document = browser.get(page, **query), browser.json(page, **query)
+
+        assert (shown.status_code, shown.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert re.search(r"<h1>.+</h1>", shown.text) is not None
+        assert document["skipped"] == []
+
+
+def test_every_link_of_every_page_leads_to_a_page(browser):
+    seen: set[str] = set()
+    waiting = ["/"]
+    while waiting and len(seen) < 60:
+        page = waiting.pop(0)
+        response = browser.send("GET", page)
+        assert response.status_code == 200, page
+        seen.add(page)
+        found = [
+            each.replace("&amp;", "&").partition("#")[0]
+            for each in re.findall(r'href="(/[^"]*)"', response.text)
+        ]
+        # The newest ways first, so that all kinds of pages are among the first sixty.
+        waiting = [each for each in dict.fromkeys([*found[::7], *waiting]) if each not in seen]
+
+
+def test_the_overview_sums_up(browser):
+    found = browser.json("")
+
+    assert [(each["handler"], each["objects"]) for each in found["handlers"]] == [
+        ("LeaderBoard", 8),
+        ("ShootingRange", 8),
+    ]
+    assert [each["batch_id"] for each in found["batches"]] == [f"night-{night}" for night in range(1, 6)]
+    assert found["reasons"] == {"invalid_body": 5, "unknown_type": 5}
+
+
+def test_a_batch_has_its_counts_and_outcomes(browser):
+    found = browser.json("batch", id="night-3", status="dead_letter", reason="unknown_type")
+
+    assert found["counts"]["dead_letter"] == sum(
+        each["count"] for each in found["kinds"] if each["status"] == "dead_letter"
+    )
+    assert [each["message_id"] for each in found["outcomes"]] == ["strange-2"]
+    assert browser.json("batch", id="night-1")["publications"][0]["slices_sent"] == 2
+
+
+def test_outcomes_of_a_batch_come_in_pages_that_repeat_none(browser):
+    ids, skip = [], 0
+    while skip is not None:
+        found = browser.json("batch", id="night-2", skip=skip)
+        ids += [(each["round"], each["message_id"]) for each in found["outcomes"]]
+        skip = found["next"]
+
+    assert len(ids) == browser.json("batch", id="night-2")["messages"]
+
+
+def test_objects_are_found_by_handler_and_prefix(browser):
+    found = browser.json("objects", handler="ShootingRange", prefix=GAME[:-1])
+
+    assert [each["business_id"][-1] for each in found["objects"]] == list("12345678")
+    assert browser.json("objects", prefix="nobody")["objects"] == []
+
+
+@pytest.mark.parametrize("order", ["versions", "state size", "waiting letters", "newest"])
+def test_objects_may_have_another_order(browser, order):
+    key = {"state size": "state_bytes", "waiting letters": "letters"}.get(order, order)
+    values = [each[key] for each in browser.json("objects", order=order)["objects"]]
+
+    assert values == sorted(values, reverse=True)
+
+
+def test_a_version_is_described_as_the_command_line_does(browser, explored):
+    kept = drive(versions(explored.table, "ShootingRange", GAME)) or []
+    for version in (kept[0], kept[len(kept) // 2], kept[-1]):
+        found = browser.json("object", **OBJECT, version=version.number)
+
+        assert found["version"] == json.loads(browser_json(describe_version(version, whole=True, diff=True)))
+        around = [each["version"] for each in found["versions"]]
+        assert around == [each for each in range(kept[-1].number, 0, -1) if abs(each - version.number) <= 12]
+
+
+def browser_json(document):
+    return json.dumps(document, default=lambda time: time.isoformat().replace("+00:00", "Z"))
+
+
+def test_an_object_as_of_a_time_has_the_version_of_that_time(browser):
+    newest = browser.json("object", **OBJECT)["newest_version"]
+    for number in (1, newest // 2, newest):
+        time = browser.json("object", **OBJECT, version=number)["version"]["now"]
+        assert browser.json("object", **OBJECT, at=time)["version"]["version"] == number
+
+    assert browser.get("object", **OBJECT, at="2020-01-01T00:00:00").status_code == 404
+    assert browser.get("object", **OBJECT, at="soon").status_code == 400
+
+
+def test_a_message_has_its_outcomes_versions_and_causes(browser):
+    outcomes = browser.json("batch", id="night-5")["outcomes"]
+    made = next(each for each in outcomes if each["outputs"])
+    cause, output = made["message_id"], made["outputs"][0]["message_id"]
+
+    found, below = browser.json("message", id=cause), browser.json("message", id=output)
+
+    assert [(each["batch_id"], each["status"]) for each in found["outcomes"]] == [("night-5", "processed")]
+    assert [each["version"] for each in found["versions"]] == [made["version"]]
+    assert {each["id"]: each["level"] for each in found["graph"]} == {cause: 0, output: 1}
+    assert {each["id"]: each["level"] for each in below["graph"]} == {cause: -1, output: 0}
+    assert next(each for each in below["graph"] if each["id"] == output)["causes"] == [cause]
+
+
+def test_a_message_of_several_batches_has_an_outcome_in_each(browser):
+    twice = next(
+        each["message_id"]
+        for each in browser.json("batch", id="night-3", status="duplicate")["outcomes"]
+        if each["round"] == 0
+    )
+
+    found = browser.json("message", id=twice)["outcomes"]
+
+    assert [(each["batch_id"], each["status"]) for each in found] == [
+        ("night-3", "duplicate"),
+        ("night-2", "processed"),
+    ]
+
+
+def test_a_refused_message_tells_why(browser):
+    shown = browser.get("message", id="strange-1").text
+
+    assert "Why it was refused" in shown
+    assert "unknown type" in shown
+
+
+def test_dead_letters_are_grouped_and_shown_with_their_body(browser):
+    found = browser.json("letters", reason="invalid_body")
+    letter = found["letters"][0]
+    whole = browser.json("letter", handler=letter["handler"], id=letter["stream"], letter=letter["letter"])
+
+    assert [(each["reason"], each["count"]) for each in found["groups"]] == [
+        ("invalid_body", 5),
+        ("unknown_type", 5),
+    ]
+    assert len(found["letters"]) == 5
+    assert json.loads(whole["body"])["position"] == "far"
+
+
+@pytest.mark.parametrize(
+    ("page", "query"),
+    [
+        ("batch", {"id": "no-night"}),
+        ("object", {"handler": "ShootingRange", "id": "nobody"}),
+        ("object", {"handler": "ShootingRange", "id": GAME, "version": 99_999}),
+        ("letter", {"handler": "ShootingRange", "id": GAME, "letter": 999}),
+        ("letter", {"letter": "none"}),
+    ],
+)
+def test_what_is_not_there_is_not_found(browser, page, query):
+    assert browser.get(page, **query).status_code == 404
+
+
+def test_one_value_can_be_read_as_text(browser):
+    found = browser.json("object", **OBJECT)
+    response = browser.get("object", **OBJECT, text="version/after")
+
+    assert response.headers["content-type"] == "text/plain; charset=utf-8"
+    assert json.loads(response.text) == found["version"]["after"]
+    assert browser.get("object", **OBJECT, text="version/nothing").status_code == 404
+
+
+def test_a_table_without_anything_has_its_pages(tmp_path, open_explorer):
+    browser = open_explorer(Explored(tmp_path))
+
+    for page in ("", "batches", "objects", "letters", "publications", "message"):
+        assert browser.get(page).status_code == 200
+
+
+def test_a_corrupt_stream_is_skipped_and_named(tmp_path, open_explorer):
+    explored = played(tmp_path, games=2, nights=1, shots=4)
+    drive(
+        explored.table.transact(
+            f"ShootingRange-{GAME}", [Operation.merge("SS-HEAD", {"StateVersions": "many"})]
+        )
+    )
+
+    found = open_explorer(explored).json("objects")
+
+    assert len(found["objects"]) == 3
+    assert GAME in found["skipped"][0]
+
+
+def test_a_table_that_is_read_only_refuses_to_write(explored):
+    table = read_only(explored.table)
+    for call in (table.transact("a", [Operation.insert("b", {})]), table.barrier()):
+        with pytest.raises(UsageError):
+            drive(call)
+
+
+def test_no_page_and_no_replay_writes(explored, browser, monkeypatch):
+    async def refuse(*_):
+        raise AssertionError("a page has written")
+
+    queries = paths(browser)
+    monkeypatch.setattr(type(explored.table), "transact", refuse)
+    monkeypatch.setattr(type(explored.table), "barrier", refuse)
+
+    assert {browser.get(page, **query).status_code for page, query in queries.items()} == {200}
+    assert replayed(browser, 1)[0] == 200
+
+
+def replayed(browser, version, **fields):
+    """Replay a version of the first game, and return the status and the answer."""
+    csrf = re.search(r'name="csrf" value="(\w+)"', browser.get("object", **OBJECT).text)
+    assert csrf is not None
+    response = browser.post("replay", {"csrf": csrf[1], **OBJECT, "version": version, **fields})
+    return response.status_code, response.text
+
+
+def test_a_version_is_replayed_with_the_handlers_of_today(browser):
+    version = browser.json("object", **OBJECT, version=1)["version"]
+    body = json.dumps({"game_id": GAME, "position": version["after"]["target_position"]})
+
+    assert "the same state and the same outputs" in replayed(browser, 1, body=body)[1]
+    assert "id reused" in replayed(browser, 1, body=body.replace("40", "41"))[1]
+
+
+def test_the_body_of_an_output_is_found_in_the_outcomes(browser, explored):
+    board = {"handler": "LeaderBoard", "id": GAME}
+    csrf = re.search(r'name="csrf" value="(\w+)"', browser.get("object", **board).text)
+    assert csrf is not None
+
+    response = browser.post("replay", {"csrf": csrf[1], **board, "version": 1, "body": ""})
+
+    assert "the outcomes of its batch" in response.text
+    assert "paste it into the form" in replayed(browser, 1)[1]
+
+
+def test_attributes_of_templates_hold_no_marks():
+    """Marks of hidden characters are elements, which an attribute would take apart."""
+    templates = Path(__file__).parents[3] / "runtime" / "explore" / "templates"
+    allowed = re.compile(
+        r"link\(|here\(|\|raw|\|flat|^(csrf|count|each\.slices(_sent)?|kept_from|newest_version)$|loop\.|\|max$|version\.version$|^'page'"
+    )
+    for file in templates.glob("*.html"):
+        for inner in re.findall(r'="[^"{}]*\{\{ (.+?) \}\}', file.read_text()):
+            assert allowed.search(inner), f"{file.name}: {inner}"
