@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 44_600,
-    "product modules": 193,
-    "import lines, % of product": 7.0,
-    "modules with a single importer": 24,
+    "product lines": 46_700,
+    "product modules": 200,
+    "import lines, % of product": 7.2,
+    "modules with a single importer": 26,
     "modules that runtime.spark.batch imports": 74,
-    "test lines": 69_900,
+    "test lines": 70_900,
     "make targets": 12,
     "extras": 11,
 }

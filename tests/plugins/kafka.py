@@ -26,21 +26,23 @@ START_SECONDS = 60
 JARS = REPOSITORY / ".make" / "kafka"
 SETTINGS = """
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
+node.id={node}
+controller.quorum.voters={voters}
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 log.dirs={folder}/data
 auto.create.topics.enable=false
-offsets.topic.replication.factor=1
+offsets.topic.replication.factor={replicas}
 offsets.topic.num.partitions=1
-transaction.state.log.replication.factor=1
+transaction.state.log.replication.factor={replicas}
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
 transaction.abort.timed.out.transaction.cleanup.interval.ms=500
 group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
 group.min.session.timeout.ms=1000
 log.cleaner.backoff.ms=200
 """
@@ -54,28 +56,46 @@ class KafkaServer:
     port: int = field(default_factory=free_port)
     controller: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
+    node: int = 1
+    voters: str = ""  # of a cluster of several nodes
+    replicas: int = 1
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def format(self) -> None:
+    def format(self, cluster: str) -> None:
         """Format the storage."""
-        text = SETTINGS.format(port=self.port, controller=self.controller, folder=self.folder)
+        text = SETTINGS.format(
+            port=self.port,
+            controller=self.controller,
+            folder=self.folder,
+            node=self.node,
+            voters=self.voters or f"{self.node}@127.0.0.1:{self.controller}",
+            replicas=self.replicas,
+        )
         (self.folder / "server.properties").write_text(text)
-        cluster = base64.b64encode(uuid.uuid4().bytes, b"AB").decode().rstrip("=")
         command = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._settings]
         subprocess.run([*_java(), *command], check=True, capture_output=True, timeout=START_SECONDS)
 
-    def start(self) -> None:
-        """Start the broker, and wait until it answers."""
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
-
+    def launch(self) -> None:
+        """Start the broker."""
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [*_java(), "kafka.Kafka", self._settings], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
+
+    def start(self) -> None:
+        """Start the broker, and wait until it answers."""
+        self.launch()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until a started broker answers."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        assert self.process is not None
         deadline = time.monotonic() + START_SECONDS
         while True:
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -102,7 +122,8 @@ class KafkaServer:
         from confluent_kafka.cimpl import NewTopic
 
         admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
-        for made in admin.create_topics([NewTopic(each, partitions, 1) for each in names]).values():
+        wanted = [NewTopic(each, partitions, self.replicas) for each in names]
+        for made in admin.create_topics(wanted).values():
             made.result()
 
     @property
@@ -124,12 +145,37 @@ def running_kafka() -> Iterator[KafkaServer]:
     """Run a broker; its data is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="kafka-") as folder:
         server = KafkaServer(Path(folder))
-        server.format()
+        server.format(_cluster())
         server.start()
         try:
             yield server
         finally:
             server.kill()
+
+
+@contextmanager
+def running_cluster(nodes: int = 3) -> Iterator[Sequence[KafkaServer]]:
+    """Run several brokers as one cluster, which goes on without one of them."""
+    with tempfile.TemporaryDirectory(prefix="kafka-") as folder:
+        servers = [KafkaServer(Path(folder, str(number)), node=number) for number in range(1, nodes + 1)]
+        voters, cluster = ",".join(f"{each.node}@127.0.0.1:{each.controller}" for each in servers), _cluster()
+        for each in servers:
+            each.folder.mkdir()
+            each.voters, each.replicas = voters, nodes
+            each.format(cluster)
+        try:
+            for each in servers:
+                each.launch()
+            for each in servers:
+                each.wait()
+            yield servers
+        finally:
+            for each in servers:
+                each.kill()
+
+
+def _cluster() -> str:
+    return base64.b64encode(uuid.uuid4().bytes, b"AB").decode().rstrip("=")
 
 
 @pytest.fixture(scope="session")
