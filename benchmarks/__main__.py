@@ -15,6 +15,7 @@ BENCHMARKS = {
     "growth": "how time and requests grow with sizes; draws docs/growth/",
     "guard": "what --guard costs a fold in memory",
     "postgres_bloat": "what a million updates leave behind in PostgreSQL",
+    "serve": "live queues beside consumers written by hand; writes docs/performance.md",
     "shapes": "what a stream costs, by the messages that it gets; writes docs/performance.md",
     "side_effects": "consumers that store documents and are killed; writes docs/side-effects.md",
     "skew": "the workers' memory in lopsided batches",

@@ -258,6 +258,11 @@ def _tracer() -> Any:  # noqa: ANN401 - a tracer, or None
     return provider and provider.get_tracer(_SCOPE)
 
 
+def has_tracer() -> bool:
+    """Return whether the program has configured OpenTelemetry's traces."""
+    return _tracer() is not None
+
+
 @contextmanager
 def message_spans(
     messages: Sequence[Envelope], to: str, attributes: Callable[[int], Mapping[str, Any]]

@@ -85,6 +85,9 @@ class Publisher(ABC):
         del name
         return True
 
+    async def begin(self) -> None:  # noqa: B027 - optional
+        """Begin a transaction without a marker, for a consumer, which has no slices."""
+
     @abstractmethod
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Send outputs, in order for each business id. Raises `TargetUnavailableError` if a retry may succeed."""

@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Self
 
 from eventstore import StoreUnavailableError, Table
@@ -18,8 +19,10 @@ from eventstore.port import pause_seconds
 from handlers import App
 from runtime.clock import Clock, system_clock
 from runtime.errors import MissingExtraError, TargetUnavailableError
+from runtime.ledger.ledger import STATE_BASED, Ledger
 from runtime.ledger.settings import TableSettings
 from runtime.retries import first_error
+from runtime.serve.crashes import guarded
 from runtime.serve.messages import (
     Lane,
     Received,
@@ -31,14 +34,14 @@ from runtime.serve.messages import (
 )
 from runtime.serve.options import ServeOptions
 from runtime.serve.streams import FIRST_SECONDS, LOG, LONGEST_SECONDS, Streams, Troubles
-from runtime.supervision import Alarm, supervised
+from runtime.supervision import supervised
 from runtime.telemetry import Metrics, has_meters
 
 Counts = Mapping[str, int]
 """How many deliveries ended how, by status, and how many outputs were `published`."""
 
 _CHUNK = 2_000  # how many messages are read at once, and how many are settled
-_CLOSE_SECONDS = 10
+_CLOSE_SECONDS = 4
 _UNAVAILABLE = (TargetUnavailableError, SourceUnavailableError, StoreUnavailableError)
 
 
@@ -75,6 +78,7 @@ class Consumer:
         self._queued: dict[Received, None] = {}  # unsettled deliveries of a queue, in order
         self._held, self._held_bytes = 0, 0
         self._stops_at: float | None = None
+        self._limit: asyncio.Timeout | None = None  # of opening, then of reading
         self._has_ended = False
         self._task: asyncio.Task[Counts] | None = None
 
@@ -103,19 +107,27 @@ class Consumer:
         if self._stops_at is None:
             seconds = self._options.drain.total_seconds()
             self._stops_at = asyncio.get_running_loop().time() + seconds
+            if self._limit is not None:
+                with suppress(RuntimeError):  # neither opening nor reading
+                    self._limit.reschedule(self._stops_at)
 
     async def run(self) -> Counts:
         """Consume until the source ends, or `stop` is called. Return the counts."""
         self._loop = asyncio.get_running_loop()
         self._has_finished, self._has_settled = asyncio.Event(), asyncio.Event()
         self._works: set[asyncio.Task[None]] = set()
+        await Ledger(self._table, self._clock).check_table(STATE_BASED)
         settings = await TableSettings.claim(self._table, self._app)
-        seconds = self._options.handler_timeout.total_seconds()
-        app = supervised(self._app.keyed(settings.draw_key), Alarm(seconds))
+        with guarded(self._table, self._options) as guard:
+            return await self._consume(supervised(self._app.keyed(settings.draw_key), guard))
+
+    async def _consume(self, app: App) -> Counts:
         stop_probes = await self._answer_probes()
         try:
-            await self._source.open(self)
-            await self._settlement.open()
+            async with asyncio.timeout_at(self._stops_at) as self._limit:
+                opening = partial(self._source.open, self)
+                await self._troubles.until_it_answers(f"the source {self._source.name}", opening)
+                await self._settlement.open()
             self._streams = Streams(
                 app, self._table, self._source, self._options,
                 clock=self._clock, troubles=self._troubles, lanes=self._lanes, done=self._finished,
@@ -125,11 +137,16 @@ class Consumer:
                 async with asyncio.TaskGroup() as self._tasks:
                     settler = self._tasks.create_task(self._settle_all())
                     measurer = self._tasks.create_task(self._measure_all())
-                    await self._read_all(self._streams)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout_at(self._stops_at) as self._limit:
+                            await self._read_all(self._streams)
                     for task in (settler, measurer, *self._works):
                         task.cancel()
             if self._held:
                 LOG.warning("stopped with %s messages unfinished, which will be redelivered", self._held)
+        except TimeoutError:
+            if self._stops_at is None:
+                raise
         finally:
             self._has_ended = True
             for end in (self._settlement.close, self._source.close, stop_probes):
@@ -141,8 +158,6 @@ class Consumer:
         """Read until the source ends or the consumer stops, and all messages are settled."""
         is_at_end, failures = False, 0
         while self._held or not (is_at_end or self._stops_at is not None):
-            if self._stops_at is not None and self._loop.time() > self._stops_at:
-                return
             if is_at_end:
                 await _passed(self._has_settled)
                 continue

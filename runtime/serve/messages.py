@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from runtime.errors import MissingExtraError, RuntimeFailure, UsageError
+from runtime.errors import MissingExtraError, RuntimeFailure, TargetError, UsageError
 from runtime.messages.envelope import Envelope
 from runtime.messages.records import AS_JSON, Decode, Decoding, read_record
 from runtime.options import resolved
 from runtime.publishing.publisher import CommittedOutput, TargetOptions
 from runtime.publishing.targets.choice import open_target
+
+T = TypeVar("T")
 
 
 class SourceUnavailableError(RuntimeFailure):
@@ -112,6 +115,22 @@ class Source(Protocol):
         """Disconnect."""
 
 
+async def taken(buffer: asyncio.Queue[T], most: int, linger: float) -> list[T]:
+    """Return up to `most` messages of a buffer, as `Source.read` does."""
+    if most == 0:
+        await asyncio.sleep(0.02)
+        return []
+    try:
+        found = [await asyncio.wait_for(buffer.get(), 1.0)]
+    except TimeoutError:
+        return []
+    if buffer.empty():
+        await asyncio.sleep(linger)
+    while len(found) < most and not buffer.empty():
+        found.append(buffer.get_nowait())
+    return found
+
+
 async def _drop(_: Sequence[CommittedOutput]) -> None: ...
 
 
@@ -174,7 +193,7 @@ def written(output: CommittedOutput) -> bytes:
 
 # Sources and targets by their urls.
 
-_BROKERS = {"stdin": "stdin", "stdout": "stdin", "kafka": "kafka", "azurequeue": "azurequeue", "amqp": "amqp"}
+_BROKERS = ("stdin", "stdout", "kafka", "azurequeue", "amqp", "servicebus")
 
 
 def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
@@ -183,7 +202,7 @@ def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
     if url.partition(":")[0] not in _BROKERS or url.startswith("stdout:"):
         raise UsageError(
             "A source is stdin:, kafka://HOST:PORT/TOPIC,TOPIC?group=NAME, amqp://USER:PASSWORD@HOST/VHOST?queue=NAME, "
-            "azurequeue://HOST:PORT/QUEUE, or env:NAME for an environment variable that holds one of these."
+            "azurequeue://HOST:PORT/QUEUE, servicebus://HOST/QUEUE, or env:NAME, a variable that holds one."
         )
     source: Source = _broker(url).source(url)
     if decoding != AS_JSON and not url.startswith("kafka:"):
@@ -201,22 +220,39 @@ def open_settlement(url: str | None, source: Source, names: Mapping[str, str]) -
     if url is None:
         return Settlement(source.name, source)
     url = resolved(url)
-    if url.partition(":")[0] in _BROKERS and not url.startswith("stdin:"):
+    if url.partition(":")[0] in _BROKERS and not url.startswith(("stdin:", "servicebus:")):
         settlement: Settlement = _broker(url).settlement(url, source, names)
         return settlement
-    if not url.startswith(("http://", "https://", "Endpoint=sb")):
+    if not url.startswith(("http:", "https:", "Endpoint=sb", "sqlite:", "postgresql:", "postgres:")):
         raise UsageError(
             "Outputs of a consumer go to stdout:, kafka://HOST:PORT, amqp://..., azurequeue://..., http://..., "
-            "https://..., or the connection string of a Service Bus namespace."
+            "https://..., sqlite:///FILE, postgresql://..., or the connection string of a Service Bus namespace."
         )
     target = open_target(url, TargetOptions(names=names))
-    publisher = target.publisher()
-    return Settlement(target.name, source, publisher.send, publisher.close)
+    publisher, prepared = target.publisher(), set[str]()
+
+    async def send(outputs: Sequence[CommittedOutput]) -> None:
+        types = {each.type for each in outputs} - prepared
+        if types:
+            await target.prepare(types)
+            prepared.update(types)
+        try:
+            await publisher.begin()
+            for refused in await publisher.send(outputs):
+                why = f"{target.name} refuses the output {refused.message_id}: {refused.why}"
+                raise TargetError(why)  # noqa: TRY301 - rolled back like others
+            await publisher.commit()
+        except BaseException:
+            await publisher.roll_back()
+            raise
+
+    return Settlement(target.name, source, send, publisher.close)
 
 
 def _broker(url: str) -> Any:  # noqa: ANN401 - a module
+    name = "stdin" if url.startswith("stdout:") else url.partition(":")[0]
     try:
-        return import_module(f"runtime.serve.brokers.{_BROKERS[url.partition(':')[0]]}")
+        return import_module(f"runtime.serve.brokers.{name}")
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"This broker needs {error.name}: pip install 'consistent-messaging[serve]'."

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
+from runtime.errors import UsageError
+from runtime.ledger.ledger import STATE_BASED
 from runtime.messages.records import AS_JSON, Decoding
 from runtime.options import check_fields, option
 
@@ -54,6 +56,27 @@ class ServeOptions:
     handler_timeout: timedelta = option(
         "Refuse a message whose handler takes longer.", default=timedelta(seconds=30), metavar="TIME"
     )
+    crashes: str | None = option(
+        "The folder for notes of messages that kill consumers; in a container one that outlives it. Without it a "
+        "folder for temporary files.",
+        default=None,
+        metavar="FOLDER",
+    )
+    documents: str | None = option(
+        "Where to store handlers' documents: a folder, s3://BUCKET/FOLDER, "
+        "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER, or env:NAME for a URL in an environment variable.",
+        default=None,
+        is_secret=True,
+        metavar="URL",
+        group="",
+        is_rare=True,
+    )
+    algorithm: str = option(
+        "The algorithm of the table: only state-based ones have live queues.",
+        default=STATE_BASED,
+        group="",
+        is_rare=True,
+    )
     health_port: int | None = option(
         "Answer /livez, /readyz and /metrics on this port of 127.0.0.1; 0 chooses a free one, which is logged.",
         default=None,
@@ -64,3 +87,5 @@ class ServeOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.algorithm != STATE_BASED:
+            raise UsageError(f"Live queues have the algorithm {STATE_BASED} only, not {self.algorithm}.")

@@ -9,17 +9,21 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from eventstore import InterceptedTable, Operation, StoreUnavailableError, Table, drive
-from eventstore.port import MultiPartitionTable, Transaction, TransactionResult, attempt_each, pause_seconds
+from eventstore import StoreUnavailableError, Table
+from eventstore.port import pause_seconds
 from handlers import App
+from runtime.algorithms.algorithm import fresh_id
 from runtime.algorithms.refusals import has_stream
 from runtime.algorithms.state_based.algorithm import StateBased
+from runtime.algorithms.state_based.together import MAX_CHUNK_DELIVERIES, SMALL_DELIVERIES, StreamsTogether
 from runtime.clock import Clock, to_datetime
 from runtime.dead_letters import TableLetters
+from runtime.documents.protocol import Documents
+from runtime.documents.store import open_documents
 from runtime.errors import RetriesExhaustedError, StoredDataError
 from runtime.ledger.batch import POSITION, BatchContext
 from runtime.messages.envelope import Envelope, Envelopes, id_key
@@ -27,9 +31,9 @@ from runtime.messages.outcome import Outcome, Outcomes, Reason, Status, dead_let
 from runtime.messages.parsing import id_as_written, prepare_all, refused_for_size, unroutable
 from runtime.publishing.publisher import CommittedOutput
 from runtime.retries import RetryPolicy
-from runtime.serve.messages import Lane, Received, Source, Stage
+from runtime.serve.messages import Lane, Received, Source, SourceUnavailableError, Stage
 from runtime.serve.options import ServeOptions
-from runtime.telemetry import Metrics, message_spans
+from runtime.telemetry import Metrics, has_tracer, message_spans
 from runtime.versions.properties import error_location
 from runtime.versions.stream import find_versions
 
@@ -38,7 +42,6 @@ T = TypeVar("T")
 
 _ATTEMPTS = 6  # before a store counts as away; then consumption pauses, and attempts go on
 FIRST_SECONDS, LONGEST_SECONDS = 0.1, 10.0
-_AT_ONCE = 512  # streams on a store of this machine: their transactions share commits
 
 
 class Troubles(dict[str, str]):
@@ -56,12 +59,12 @@ class Troubles(dict[str, str]):
             LOG.warning("%s is back", name)
 
     async def until_it_answers(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Repeat work on the store, with longer and longer pauses, until the store answers."""
+        """Repeat work on a store or source, with longer and longer pauses, until it answers."""
         failures = 0
         while True:
             try:
                 result = await work()
-            except (RetriesExhaustedError, StoreUnavailableError) as error:
+            except (RetriesExhaustedError, StoreUnavailableError, SourceUnavailableError) as error:
                 failures += 1
                 self.add(name, error)
                 await asyncio.sleep(pause_seconds(failures, FIRST_SECONDS, LONGEST_SECONDS))
@@ -128,42 +131,11 @@ def is_published_by_another(
     )
 
 
-class CommittedTogether(InterceptedTable):
-    """A table of this machine. Streams that write at the same time share a commit, and pauses block no other."""
-
-    def __init__(self, table: MultiPartitionTable) -> None:
-        super().__init__(table)
-        self.scope = "network"
-        self._inner = table
-        self._waiting: list[tuple[Transaction, asyncio.Future[tuple[str, ...]]]] = []
-
-    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
-        """Carry out all operations or none, once the other streams that can run now wait too."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[tuple[str, ...]] = loop.create_future()
-        if not self._waiting:
-            loop.call_soon(self._commit)
-        self._waiting.append(((partition_key, operations), answer))
-        return await answer
-
-    def _commit(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        results = drive(attempt_each(self._inner, [transaction for transaction, _ in waiting]))
-        for (_, answer), result in zip(waiting, results, strict=True):
-            _answer(answer, result)
-
-
-def _answer(future: asyncio.Future[tuple[str, ...]], result: TransactionResult) -> None:
-    if future.done():  # cancelled
-        return
-    if isinstance(result, Exception):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
-
-
 Key = tuple[str, str] | None
 """Handler and business id of a stream; None for deliveries that reach no stream."""
+
+_Some = list[tuple[Received, Outcome | None]]
+"""Deliveries of one stream, each with its dead letter if it reaches no stream."""
 
 
 @dataclass(slots=True)
@@ -189,20 +161,29 @@ class Streams:
         metrics: Metrics,
     ) -> None:
         self.counts: Counter[str] = Counter()
-        is_here = isinstance(table, MultiPartitionTable)
         self._metrics = metrics
         self._system, _, self._place = source.name.partition("://")
-        table = CommittedTogether(table) if isinstance(table, MultiPartitionTable) else table
         self._table = metrics.watching(table)
         self._retries = RetryPolicy(attempts=_ATTEMPTS, noted=metrics.retried).beside(self._table)
         self._app, self._origin, self._options, self._clock = app, source.origin, options, clock
+        documents = None
+        if options.documents is not None:
+            place = open_documents(options.documents)
+            documents = Documents(place, self._table, clock, fresh_id, self._retries)
         self._algorithms = {
-            name: StateBased(self._table, handler, clock, BatchContext(), self._retries)
+            name: StateBased(self._table, handler, clock, BatchContext(), self._retries, documents=documents)
             for name, handler in app.handlers.items()
         }
+        self._together = {
+            name: together
+            for name, algorithm in self._algorithms.items()
+            if (together := StreamsTogether.of(algorithm, table)) is not None and not has_tracer()
+        }  # a trace has a span for each fold
         self._troubles, self._lanes, self._done = troubles, lanes, done
         self._inboxes: dict[Key, _Inbox] = {}
-        self._places = asyncio.Semaphore(_AT_ONCE if is_here else options.concurrency)
+        self._ready: deque[Key] = deque()  # streams of a store of this machine that wait for a round
+        self._is_in_rounds = False
+        self._places = asyncio.Semaphore(options.concurrency)
 
     def add(self, received: Received) -> Iterator[Coroutine[Any, Any, None]]:
         """Put a delivery into the inboxes of its streams; yield the work on idle ones."""
@@ -220,7 +201,13 @@ class Streams:
             inbox.waiting.append((received, outcome))
             if not inbox.is_worked_on:
                 inbox.is_worked_on = True
-                yield self._work(key, inbox)
+                if not self._together:
+                    yield self._work(key, inbox)
+                    continue
+                self._ready.append(key)
+                if not self._is_in_rounds:
+                    self._is_in_rounds = True
+                    yield self._work_in_rounds()
 
     async def _work(self, key: Key, inbox: _Inbox) -> None:
         """Handle the deliveries of an inbox until it is empty."""
@@ -231,8 +218,58 @@ class Streams:
                     await self._fold(key, some)
         del self._inboxes[key]
 
-    def _take(self, inbox: _Inbox) -> list[tuple[Received, Outcome | None]]:
-        some: list[tuple[Received, Outcome | None]] = []
+    async def _work_in_rounds(self) -> None:
+        """Handle the deliveries of ready streams, small ones together, until there are none."""
+        while self._ready:
+            taken: list[tuple[Key, _Some]] = []
+            count = 0
+            while self._ready and count < MAX_CHUNK_DELIVERIES:
+                key = self._ready.popleft()
+                taken.append((key, self._take(self._inboxes[key])))
+                count += len(taken[-1][1])
+            small: dict[str, list[tuple[str, _Some]]] = {}
+            alone = []
+            for key, some in taken:
+                if key is None or not key[1] or len(some) > SMALL_DELIVERIES:
+                    alone.append((key, some))
+                elif some:
+                    small.setdefault(key[0], []).append((key[1], some))
+            for name, streams in small.items():
+                alone += await self._fold_together(name, streams)
+            await asyncio.gather(*(self._fold(key, some) for key, some in alone if some))
+            for key, _ in taken:
+                if self._inboxes[key].waiting:
+                    self._ready.append(key)
+                else:
+                    del self._inboxes[key]
+            await asyncio.sleep(0)  # others read and publish between rounds
+        self._is_in_rounds = False
+
+    async def _fold_together(
+        self, name: str, streams: Sequence[tuple[str, _Some]]
+    ) -> Iterable[tuple[Key, _Some]]:
+        """Handle the deliveries of small streams with one query and one commit. Return the streams that are left."""
+        business_ids = [business_id for business_id, _ in streams]
+        ends = list(accumulate(len(some) for _, some in streams))
+        together = self._together[name]
+        envelopes = Envelopes.of(received.envelope for _, some in streams for received, _ in some)
+        origin, batch_ids = self._origin, None
+        if origin is not None:
+            batch_ids = [position_of(origin, [received for received, _ in some]) for _, some in streams]
+        deliveries = together.prepare(business_ids, ends, envelopes)
+        outcomes, left = await together.process(business_ids, ends, deliveries, batch_ids)
+        remaining = set(left)
+        stored = [
+            received for n, (_, some) in enumerate(streams) if n not in remaining for received, _ in some
+        ]
+        self._metrics.handled(outcomes)
+        for received, outcome in zip(stored, outcomes, strict=True):
+            self._conclude(received, outcome, publishes=True)
+            self._finish(received)
+        return [((name, streams[number][0]), streams[number][1]) for number in left]
+
+    def _take(self, inbox: _Inbox) -> _Some:
+        some: _Some = []
         while inbox.waiting and len(some) < self._options.fold:
             received, refused = inbox.waiting.popleft()
             if received.stage is not Stage.DROPPED:
@@ -240,7 +277,7 @@ class Streams:
                 some.append((received, refused))
         return some
 
-    async def _fold(self, key: Key, some: Sequence[tuple[Received, Outcome | None]]) -> None:
+    async def _fold(self, key: Key, some: _Some) -> None:
         received = [each for each, _ in some]
         with self._spans(received) as (traced, end):
             if key is None:
@@ -254,10 +291,13 @@ class Streams:
             for place, outcome in outcomes.items():
                 end(place, outcome)
         for each in received:
-            each.unfinished -= 1
-            if not each.unfinished:
-                each.stage = Stage.DONE
-                self._done(each)
+            self._finish(each)
+
+    def _finish(self, received: Received) -> None:
+        received.unfinished -= 1
+        if not received.unfinished:
+            received.stage = Stage.DONE
+            self._done(received)
 
     def _spans(self, received: Sequence[Received]) -> AbstractContextManager[Any]:
         def attributes(place: int) -> dict[str, object]:

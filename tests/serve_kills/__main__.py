@@ -2,7 +2,8 @@
 
 Two consumers handle entries of accounts on an SQLite file, while a producer sends them, some of them twice. At moments
 drawn from the seed a consumer is sent SIGKILL, or SIGSTOP until its session has expired, or SIGTERM while another one
-joins, so that partitions move with keys in flight. Then all that was published is read, of Kafka with `read_committed`,
+joins, so that partitions move with keys in flight. `--broker kafka-1-killed` and `kafka-3-killed` kill the only
+broker, or one of three, and start it again. Then all that was published is read, of Kafka with `read_committed`,
 and compared with what was sent. The exit code is 1 when something differs.
 """
 
@@ -34,9 +35,10 @@ from tests.serve_kills.world import (
 
 _CONSUMERS = 2
 _KILLED, _PAUSED, _MOVED = "killed", "paused beyond the session", "ended while another joined"
+_BROKER = "brokers killed"
 _DEEDS = (_KILLED, _KILLED, _KILLED, _KILLED, _PAUSED, _MOVED)
 _SENT, _TWICE, _OUTPUTS, _COPIES = "messages sent", "sent twice", "outputs", "copies of outputs"
-_COLUMNS = (_KILLED, _PAUSED, _MOVED, _SENT, _TWICE, _OUTPUTS, _COPIES)
+_COLUMNS = (_KILLED, _PAUSED, _MOVED, _BROKER, _SENT, _TWICE, _OUTPUTS, _COPIES)
 _PAGE = REPOSITORY / "docs" / "serve.md"
 _END_SECONDS = 300
 
@@ -90,7 +92,8 @@ def _disturb(
     time.sleep(2)
     while totals[_KILLED] < kills:
         time.sleep(chance.uniform(0.05, 2.5))
-        place, deed = chance.randrange(_CONSUMERS), chance.choice(_DEEDS)
+        place = chance.randrange(_CONSUMERS)
+        deed = chance.choice(_DEEDS + (_BROKER,) * 4 if broker.nodes else _DEEDS)
         victim = consumers[place]
         if victim.has_ended:
             return totals, [f"a consumer ended by itself:\n{log.read_text()[-4000:]}"]
@@ -98,6 +101,11 @@ def _disturb(
             victim.signal(signal.SIGSTOP)
             time.sleep(chance.uniform(1, 2) * SESSION_SECONDS)
             victim.signal(signal.SIGCONT)
+        elif deed == _BROKER:
+            node = chance.choice(broker.nodes)
+            node.kill()
+            time.sleep(chance.uniform(0, 2))
+            node.start()
         elif deed == _MOVED:
             consumers[place] = start()
             victim.signal(signal.SIGTERM)

@@ -8,18 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, Protocol, Self
 
 import aio_pika
 from azure.storage.queue import QueueClient
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.plugins.azurite import running_azurite
-from tests.plugins.kafka import KafkaServer, running_kafka
+from tests.plugins.kafka import KafkaServer, running_cluster, running_kafka
 from tests.plugins.rabbitmq import running_rabbitmq
 
 REPOSITORY = Path(__file__).parents[2]
@@ -44,6 +45,9 @@ class Broker(Protocol):
     is_exact: bool
     """Whether each output is promised once; elsewhere copies are equal."""
 
+    nodes: Sequence[KafkaServer]
+    """The brokers that are to be killed, too."""
+
     def send(self, messages: Sequence[dict[str, Any]]) -> None:
         """Send messages, in order for each account."""
 
@@ -59,14 +63,16 @@ class KafkaBroker:
 
     is_exact = True
 
-    def __init__(self, server: KafkaServer) -> None:
-        server.make_topics("entries", "Added")
-        self.server = server
+    def __init__(self, *servers: KafkaServer, are_killed: bool = False) -> None:
+        servers[0].make_topics("entries", "Added")
+        self.server = servers[0]
+        self.nodes: Sequence[KafkaServer] = servers if are_killed else ()
+        address = ",".join(each.address for each in servers)
         session = f"session.timeout.ms={SESSION_SECONDS * 1000:.0f}&heartbeat.interval.ms=300"
-        self.target = f"kafka://{server.address}"
+        self.target = f"kafka://{address}"
         self.source = f"{self.target}/entries?group=accounts&{session}&transaction.timeout.ms=1000"
-        own = {"bootstrap.servers": server.address, "log_level": 0}
-        self._producer = Producer(own)
+        own = {"bootstrap.servers": address, "log_level": 0}
+        self._producer = Producer({**own, "enable.idempotence": True})  # else a restart changes the order
         self._group = Consumer({**own, "group.id": "accounts"})
         self._reader = {
             **own,
@@ -95,7 +101,19 @@ class KafkaBroker:
         _, end = self._group.get_watermark_offsets(partition, timeout=10)
         return int(end) or -1001  # nothing is committed of an empty one
 
+    def _hidden(self) -> int:
+        """Return how many records of outputs are behind an open transaction."""
+        partitions = [TopicPartition("Added", number) for number in range(3)]
+        ends = []
+        for level in ("read_uncommitted", "read_committed"):
+            reader = Consumer({**self._reader, "isolation.level": level})
+            ends.append(sum(reader.get_watermark_offsets(each, timeout=10)[1] for each in partitions))
+            reader.close()
+        return ends[0] - ends[1]
+
     def published(self) -> list[Published]:
+        if not wait_until(lambda: not self._hidden(), 60):
+            raise TimeoutError(f"an open transaction hides {self._hidden()} records")
         consumer = Consumer(self._reader)
         consumer.assign([TopicPartition("Added", number, 0) for number in range(3)])
         found, ended = [], 0
@@ -103,8 +121,8 @@ class KafkaBroker:
             record = consumer.poll(30)
             if record is None:
                 raise TimeoutError("an open transaction hides records")
-            if record.error():
-                ended += 1
+            if error := record.error():
+                ended += error.code() == KafkaError._PARTITION_EOF
                 continue
             headers: Any = dict(record.headers() or ())
             found.append(Published(headers["message_id"].decode(), json.loads(record.value() or b"")))
@@ -113,16 +131,24 @@ class KafkaBroker:
 
 
 @contextmanager
-def kafka_broker() -> Iterator[Broker]:
+def kafka_broker(*, are_killed: bool = False) -> Iterator[Broker]:
     """Run Kafka with its topics."""
     with running_kafka() as server:
-        yield KafkaBroker(server)
+        yield KafkaBroker(server, are_killed=are_killed)
+
+
+@contextmanager
+def kafka_cluster() -> Iterator[Broker]:
+    """Run three nodes of Kafka, of which one at a time is killed."""
+    with running_cluster() as servers:
+        yield KafkaBroker(*servers, are_killed=True)
 
 
 class AzureQueues:
     """Azurite's queues, for messages and for outputs."""
 
     is_exact = False
+    nodes: Sequence[KafkaServer] = ()
 
     def __init__(self, authority: str) -> None:
         url = f"http://{authority}/{EMULATOR}"
@@ -170,6 +196,7 @@ class RabbitQueues:
     """A quorum queue for messages, and one for outputs."""
 
     is_exact = False
+    nodes: Sequence[KafkaServer] = ()
 
     def __init__(self, url: str) -> None:
         self.source, self.target = f"{url}?queue=entries&prefetch=300", url
@@ -225,16 +252,22 @@ def rabbit_queues() -> Iterator[Broker]:
         yield queues
 
 
-BROKERS = {"kafka": kafka_broker, "azurequeue": azure_queues, "amqp": rabbit_queues}
+BROKERS: Mapping[str, Callable[[], AbstractContextManager[Broker]]] = {
+    "kafka": kafka_broker,
+    "kafka-1-killed": partial(kafka_broker, are_killed=True),
+    "kafka-3-killed": kafka_cluster,
+    "azurequeue": azure_queues,
+    "amqp": rabbit_queues,
+}
 
 
 class Served:
     """A process of `consistent serve`."""
 
-    def __init__(self, broker: Broker, store: Path, log: Path) -> None:
+    def __init__(self, broker: Broker, store: Path, log: Path, *options: str) -> None:
         command = [sys.executable, "-m", "runtime", "serve", "--app", "tests.serve_kills.apps:app"]
         command += ["--from", broker.source, "--publish", broker.target, "--store", f"sqlite:///{store}"]
-        command += ["--table", "accounts", "--fold", "7"]  # folds are cut otherwise after each kill
+        command += ["--table", "accounts", "--fold", "7", *options]  # folds are cut otherwise after each kill
         with log.open("ab") as file:
             self.process = subprocess.Popen(
                 command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=file, stderr=file

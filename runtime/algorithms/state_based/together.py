@@ -24,12 +24,15 @@ from runtime.algorithms.state_based.transaction import Newest
 from runtime.errors import StoredDataError
 from runtime.messages.envelope import Envelopes, IdKey
 from runtime.messages.outcome import Outcome, Outcomes
-from runtime.messages.parsing import Deliveries
+from runtime.messages.parsing import Deliveries, prepare_streams
 from runtime.versions import dead_letters, index
 from runtime.versions.head import Head, read_head
 from runtime.versions.index import candidates, read_index_row
 from runtime.versions.readable import read_state
 from runtime.versions.stream import NewestState, Packer, is_key, stream_key
+
+SMALL_DELIVERIES = 64  # streams with at most as many deliveries are processed together
+MAX_CHUNK_DELIVERIES = 2048  # of all streams together
 
 
 class _Opened(NamedTuple):
@@ -64,13 +67,24 @@ class StreamsTogether:
         is_plain = algorithm.documents is None and not algorithm.batch.is_redrive
         return cls(algorithm, table) if is_plain else None
 
+    def prepare(self, business_ids: Sequence[str], ends: Sequence[int], envelopes: Envelopes) -> Deliveries:
+        """Parse the deliveries of several streams; each stream ends before one of the positions `ends`."""
+        bounds = zip(business_ids, [0, *ends], ends, strict=False)
+        ids = [each for each, first, end in bounds for _ in range(first, end)]
+        return prepare_streams(self.algorithm.handler, ids, envelopes, self.algorithm.batch.limits)
+
     async def process(
-        self, business_ids: Sequence[str], ends: Sequence[int], deliveries: Deliveries
+        self,
+        business_ids: Sequence[str],
+        ends: Sequence[int],
+        deliveries: Deliveries,
+        batch_ids: Sequence[str] | None = None,
     ) -> tuple[Outcomes, list[int]]:
-        """Handle the deliveries of several streams; each stream ends before one of the positions `ends`.
+        """Handle prepared deliveries.
 
         Return the outcomes of the stored streams, and the indexes of the streams left for `StateBased.process`, which
-        may have been stored too. Costs one query and one commit in total.
+        may have been stored too. Costs one query and one commit in total. `batch_ids` is the batch of each stream, if
+        it is not that of the algorithm.
         """
         name = self.algorithm.handler.name
         parts = [slice(*bounds) for bounds in zip([0, *ends], ends, strict=False)]
@@ -83,7 +97,7 @@ class StreamsTogether:
                 (number, key, self._opened(key, rows, deliveries, parts[number]))
                 for number, key, rows in zip(usual, keys, pages, strict=True)
             ]
-            made, transactions = self._handle(handled, business_ids, parts, deliveries)
+            made, transactions = self._handle(handled, business_ids, parts, deliveries, batch_ids)
             results = await self.table.transact_each(transactions)
             stored = [each for each, result in zip(made, results, strict=True) if isinstance(result, tuple)]
         left = set(range(len(parts))).difference(each.stream for each in stored)
@@ -141,6 +155,7 @@ class StreamsTogether:
         business_ids: Sequence[str],
         parts: Sequence[slice],
         deliveries: Deliveries,
+        batch_ids: Sequence[str] | None,
     ) -> tuple[list[_Stored], list[Transaction]]:
         """Handle the messages of opened streams. Return their versions, and the transactions that store them."""
         handler, batch, clock = self.algorithm.handler, self.algorithm.batch, self.algorithm.clock
@@ -163,7 +178,8 @@ class StreamsTogether:
                     initial = None  # the handler may have mutated it
                     return position
                 newest = NewestState(begin.encoded, handler.codec.version)
-                packer = Packer(deliveries, stream.head, newest, batch.batch_id, batch.number)
+                batch_id = batch_ids[number] if batch_ids else batch.batch_id
+                packer = Packer(deliveries, stream.head, newest, batch_id, batch.number)
                 packer.extend(handled.made, handled.afters, handled.size)
                 packed = packer.pack(clock())
                 if not packed.runs:

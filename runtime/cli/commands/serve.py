@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
+import threading
 from collections.abc import Mapping
 
 from eventstore import connect
@@ -18,13 +20,15 @@ from runtime.options import option
 from runtime.serve.options import ServeOptions
 from runtime.telemetry import Lines
 
+_GRACE_SECONDS = 10  # to disconnect, after `--drain`
+
 
 def serve(
     *,
     app: AppSpec,
     from_: str = option(
         "Where messages come from: stdin:, kafka://HOST:PORT/TOPIC?group=NAME, amqp://HOST/?queue=NAME, "
-        "azurequeue://HOST:PORT/QUEUE, or env:NAME.",
+        "azurequeue://HOST:PORT/QUEUE, servicebus://HOST/QUEUE, or env:NAME.",
         is_secret=True,
         metavar="URL",
         group="serve",
@@ -79,6 +83,14 @@ async def _serve(
         _, table = await open_current(store, states.table)
         consumer = Consumer(app, table=table, source=source, target=target, options=options)
         loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            consumer.stop()
+            # A library that hangs, or a handler that ignores signals, must not keep the process.
+            last = threading.Timer(options.drain.total_seconds() + _GRACE_SECONDS, os._exit, (1,))
+            last.daemon = True
+            last.start()
+
         for each in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(each, consumer.stop)
+            loop.add_signal_handler(each, stop)
         return await consumer.run()

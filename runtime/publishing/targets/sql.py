@@ -164,6 +164,11 @@ class SqlitePublisher(publisher.ThreadedPublisher):
             return is_new
 
     @publisher.in_thread
+    def begin(self) -> None:
+        with self._connected() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+
+    @publisher.in_thread
     def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         refused = []
         statements = {type_: self._target.upsert(type_) for type_ in {each.type for each in outputs}}

@@ -24,6 +24,7 @@ from runtime.serve.messages import (
     Source,
     SourceUnavailableError,
     read_message,
+    taken,
 )
 from runtime.serve.streams import LOG
 
@@ -78,17 +79,7 @@ class RabbitSource:
             raise UsageError(f"{self.name} does not answer: {error}") from error
 
     async def read(self, most: int, linger: float) -> Sequence[Received]:
-        if most == 0:
-            await asyncio.sleep(0.02)
-            return ()
-        try:
-            found = [await asyncio.wait_for(self._messages.get(), 1.0)]
-        except TimeoutError:
-            return ()
-        if self._messages.empty():
-            await asyncio.sleep(linger)
-        while len(found) < most and not self._messages.empty():
-            found.append(self._messages.get_nowait())
+        found = await taken(self._messages, most, linger)
         return [self._received(each) for each in found]
 
     def _received(self, message: AbstractIncomingMessage) -> Received:

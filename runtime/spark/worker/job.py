@@ -21,7 +21,7 @@ from pyspark import TaskContext
 from eventstore import Table
 from handlers import App
 from runtime.algorithms.choice import BatchAlgorithm, Dependencies, make_batch_algorithms, make_outboxes
-from runtime.algorithms.state_based.together import StreamsTogether
+from runtime.algorithms.state_based.together import MAX_CHUNK_DELIVERIES, SMALL_DELIVERIES, StreamsTogether
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.dead_letters import TableLetters
 from runtime.documents.store import open_documents
@@ -30,7 +30,7 @@ from runtime.ledger.batch import NOTHING, BatchContext, Seen
 from runtime.messages.envelope import Envelopes, id_key, unpack_envelope
 from runtime.messages.limits import MessageLimits, size_of, size_of_headers
 from runtime.messages.outcome import Outcome, Outcomes, Reason, dead_letter
-from runtime.messages.parsing import Deliveries, not_allowed, prepare_all, prepare_streams, unroutable
+from runtime.messages.parsing import Deliveries, not_allowed, prepare_all, unroutable
 from runtime.retries import RetryPolicy
 from runtime.spark.worker.connection import ConcurrencyLimit, Connection, Wait, open_table
 from runtime.spark.worker.outcomes import OutcomeWriter, rows_of, to_arrow
@@ -46,8 +46,6 @@ MAX_DELIVERIES = 49_152
 MAX_TEXT_BYTES = 32 * 2**20
 MAX_BUFFERED_BYTES = 128 * 2**20  # of all groups in process; a larger group is processed alone
 LARGE_BYTES = 2**20  # a larger group does not wait for a group commit
-SMALL_DELIVERIES = 64  # streams with at most as many deliveries are processed together
-MAX_CHUNK_DELIVERIES = 2048
 MAX_CHUNK_BYTES = 8 * 2**20
 DELIVERY_BYTES = 2048  # measured memory of a delivery without its text, until its outcome is written
 HARD_LIMIT = 2  # groups may exceed their limits by this factor to keep copies of a message together
@@ -425,7 +423,7 @@ class FoldJob:
 
             async def handle(group: Group | Chunk, stream: _Stream) -> Outcomes:
                 if isinstance(group, Chunk):
-                    return await self._together(group, app, together.get(group.handler), left)
+                    return await self._together(group, together.get(group.handler), left)
                 outcomes = await self._outcomes(group, app, dependencies.table, algorithms, stream.seen)
                 key = f"{group.handler}-{group.business_id}"
                 if outcomes.refused and (None in (group.handler, group.business_id) or not is_key(key)):
@@ -445,21 +443,13 @@ class FoldJob:
                         yield writer.flush()
                 yield writer.flush()
 
-    async def _together(
-        self, chunk: Chunk, app: App, streams: StreamsTogether | None, left: deque[Group]
-    ) -> Outcomes:
+    async def _together(self, chunk: Chunk, streams: StreamsTogether | None, left: deque[Group]) -> Outcomes:
         """Process the streams of a chunk together if possible. Append the remaining streams to `left`."""
         begins = [0, *chunk.ends[:-1]]
         if streams is None:
             deliveries, outcomes, numbers = None, Outcomes(Envelopes()), list(range(len(begins)))
         else:
-            ids = [
-                each
-                for each, a, b in zip(chunk.business_ids, begins, chunk.ends, strict=True)
-                for _ in range(a, b)
-            ]
-            handler = app.handlers[chunk.handler]
-            deliveries = prepare_streams(handler, ids, chunk.envelopes, self.batch.limits)
+            deliveries = streams.prepare(chunk.business_ids, chunk.ends, chunk.envelopes)
             outcomes, numbers = await streams.process(chunk.business_ids, chunk.ends, deliveries)
         for number in numbers:
             part = slice(begins[number], chunk.ends[number])

@@ -6,8 +6,10 @@ import asyncio
 import re
 import shlex
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from samples.orders import servers
 from samples.orders.servers import EMBEDDED, Places, steps, write_log
 from samples.orders.warehouse import check, paid_orders
 from tests.docs.pasting import beside_the_project, marked, paste
+from tests.plugins.kafka import running_kafka
 from tests.plugins.spark import Workplace
 
 ORDERS = 40
@@ -150,3 +153,35 @@ def test_servers_that_are_not_installed_are_named_with_what_installs_them(monkey
         program.main()
 
     assert str(ended.value) == "Not installed: Azurite, Redis. Run `make setup-servers` in the clone."
+
+
+def live(folder: Path, *arguments: str) -> list[str]:
+    """Run the live shop. Return what customers are told."""
+    command = [sys.executable, "-m", "samples.orders", "--live", *arguments]
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=beside_the_project(),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [line for line in done.stdout.splitlines() if "Your order" in line]
+
+
+def test_the_live_shop_tells_each_customer_of_each_order(tmp_path):
+    assert marked("docs/orders.md", "live")[0].splitlines()[0] == "python -m samples.orders --live"
+    told = live(tmp_path)
+
+    assert len(told) == ORDERS
+    paid = sum("is on its way" in line for line in told)
+    assert paid > 0
+    assert len(list((tmp_path / "orders-output/live/documents").rglob("*.pdf"))) == paid
+
+
+@pytest.mark.thorough
+def test_the_live_shop_on_kafka(tmp_path):
+    with running_kafka() as kafka:
+        assert len(live(tmp_path, f"kafka://{kafka.address}")) == ORDERS

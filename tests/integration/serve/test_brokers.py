@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -14,6 +17,9 @@ from typing import Any
 
 import pytest
 
+from eventstore import connect
+from runtime.clock import system_clock
+from runtime.ledger.ledger import Ledger
 from tests.serve_kills.world import (
     BROKERS,
     REPOSITORY,
@@ -84,6 +90,30 @@ def test_a_broker_that_dies_is_waited_for(tmp_path):
         assert differences(SENT, broker.published(), is_exact=True) == []
 
 
+@pytest.mark.thorough
+def test_a_consumer_ends_within_its_bound_while_its_broker_answers_nothing(tmp_path):
+    # Given a consumer with messages in hand, and a broker that is paused
+    log = tmp_path / "log"
+    with BROKERS["kafka"]() as broker, Served(broker, tmp_path / "store.db", log, "--drain", "2s") as served:
+        assert isinstance(broker, KafkaBroker)
+        broker.send(SENT[:60])
+        assert wait_until(broker.is_idle, 100), log.read_text()
+        broker.send(SENT[60:100])
+        assert broker.server.process
+        broker.server.process.send_signal(signal.SIGSTOP)
+        served.signal(signal.SIGTERM)
+
+        # Then SIGTERM ends it within --drain and ten seconds
+        assert served.process.wait(2 + 10 + 5) in {0, 1}, log.read_text()
+        broker.server.process.send_signal(signal.SIGCONT)
+
+        # And the next one handles the rest
+        broker.send(SENT[100:])
+        with Served(broker, tmp_path / "store.db", log) as other:
+            end(other, broker, log)
+        assert differences(SENT, broker.published(), is_exact=True) == []
+
+
 def consistent(folder: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "runtime", "serve", "--app", "tests.serve_kills.apps:app"]
     command += ["--store", f"sqlite:///{folder}/store.db", "--table", "accounts", *arguments]
@@ -133,7 +163,11 @@ def test_a_pipe_is_handled_as_it_comes(tmp_path):
     ("arguments", "sentence"),
     [
         (["--from", "nats://here"], "A source is stdin:, kafka://"),
-        (["--from", "stdin:", "--publish", "sqlite:///file.db"], "Outputs of a consumer go to stdout:"),
+        (
+            ["--from", "stdin:", "--publish", "samples.orders.post:post"],
+            "Outputs of a consumer go to stdout:",
+        ),
+        (["--from", "stdin:", "--algorithm", "outbox"], "Live queues have the algorithm state-based only"),
         (["--from", "kafka://here:9092/entries"], "A source in Kafka is written"),
     ],
 )
@@ -143,6 +177,46 @@ def test_what_cannot_be_served_is_told_in_one_sentence(arguments, sentence, tmp_
     assert (done.returncode, done.stdout) == (2, "")
     assert sentence in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+def test_outputs_are_rows_of_a_database_once(tmp_path):
+    given = "".join(json.dumps(each) + "\n" for each in SENT)
+    for _ in range(2):
+        done = consistent(
+            tmp_path, "--from", "stdin:", "--publish", f"sqlite:///{tmp_path}/outputs.db", given=given
+        )
+        assert done.returncode == 0, done.stderr
+
+    with closing(sqlite3.connect(tmp_path / "outputs.db")) as database:
+        rows = database.execute("SELECT message_id, body FROM Added").fetchall()
+        assert database.execute("SELECT count(*) FROM consistent_slices").fetchone() == (0,)
+    assert len(rows) == len({id_ for id_, _ in rows}) == len({each["message_id"] for each in SENT})
+
+
+def test_a_target_that_refuses_an_output_stops_the_consumer(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "outputs.db")) as database:
+        database.execute(
+            "CREATE TABLE Added (message_id TEXT PRIMARY KEY, type, business_id, handler, body, sequence CHECK "
+            "(sequence < 0), enqueued_at, headers, batch_id)"
+        )
+    target = f"sqlite:///{tmp_path}/outputs.db"
+    done = consistent(tmp_path, "--from", "stdin:", "--publish", target, given=json.dumps(SENT[0]) + "\n")
+
+    assert done.returncode == 1
+    assert "refuses the output" in " ".join(done.stderr.split())
+
+
+def test_a_table_of_batches_with_another_algorithm_is_refused(tmp_path):
+    async def begin() -> None:
+        async with connect(f"sqlite:///{tmp_path}/store.db") as store:
+            table = await store.table("accounts")
+            await Ledger(table, system_clock).begin("batch", "log", "out", algorithm="outbox")
+
+    asyncio.run(begin())
+    done = consistent(tmp_path, "--from", "stdin:")
+
+    assert done.returncode == 1
+    assert "would not recognise duplicates" in " ".join(done.stderr.split())
 
 
 def test_without_a_target_outputs_are_counted_and_dropped(tmp_path):

@@ -6,8 +6,10 @@ import asyncio
 import json
 import urllib.error
 import urllib.request
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,7 @@ from runtime.dead_letters import Selection, find_letters
 from runtime.errors import UsageError
 from runtime.ledger.batch import OpenBatches
 from runtime.serve import Consumer, ServeOptions
-from runtime.serve.messages import Stage
+from runtime.serve.messages import Rebalances, Received, SourceUnavailableError, Stage
 from runtime.versions.run import Commit
 from runtime.versions.stream import versions
 from tests.unit.runtime.serve.topics import Accounts, World, line, until
@@ -36,8 +38,54 @@ def test_messages_of_a_business_object_share_one_query_and_one_transaction():
 
     assert world.target.numbers() == [("anna", number, number + 1) for number in range(100)]
     assert consumer.counts == {"processed": 100, "published": 100}
-    claim = 1  # of the table, when the consumer starts
-    assert (counted.counts["query"] - claim, counted.counts["transact"] - claim) == (1, 1)
+    looks, claims = 2, 1  # at the ledger, when the consumer starts
+    assert (counted.counts["query"] - looks, counted.counts["transact"] - claims) == (1, 1)
+
+
+def test_small_business_objects_share_one_query_and_one_commit(monkeypatch):
+    # Given messages of many objects on a store of this machine, some of which are refused, known, or twice
+    world, calls = World(), Counter[str]()
+    world.topic.send(line("m5", "account 5"))
+    world.consume()
+
+    def counted(name: str) -> Any:
+        call = getattr(world.table, name)
+
+        def count(*given: Any, **named: Any) -> Any:
+            calls[name] += 1
+            return call(*given, **named)
+
+        return count
+
+    for name in ("query_each", "transact_each"):
+        monkeypatch.setattr(world.table, name, counted(name))
+    world.topic.send(*(line(f"m{number}", f"account {number}") for number in range(100)))
+    world.topic.send(line("m7", "account 7"), line("m100", "account 8", -1), line("m101", "account 9", 2))
+
+    # When they are read at once
+    consumer = world.consume()
+
+    # Then the others are not looked at one by one, and the order of each object is kept
+    assert consumer.counts == {"processed": 100, "duplicate": 2, "dead_letter": 1, "published": 100}
+    assert calls["query_each"] == 1
+    assert calls["transact_each"] <= 3
+    assert len(world.target.sent) == len({each.message_id for each in world.target.sent}) == 101
+    made = drive(versions(world.table, "Accounts", "account 9"))
+    assert [each.batch for each in made or ()] == ["@topic:cluster/group entries/0:10,103"] * 2
+
+
+def test_large_business_objects_beside_small_ones_keep_their_order():
+    world = World()
+    world.options = ServeOptions(linger_ms=0, fold=90)
+    large = [line(f"m{number}", "anna", number) for number in range(200)]
+    small = [line(f"n{number}", "bert", number) for number in range(3)]
+    world.topic.send(*large[:100], *small, *large[100:])
+
+    world.consume()
+
+    numbers = world.target.numbers()
+    assert [each for each in numbers if each[0] == "anna"] == [("anna", n, n + 1) for n in range(200)]
+    assert [each for each in numbers if each[0] == "bert"] == [("bert", n, n + 1) for n in range(3)]
 
 
 def test_outputs_are_sent_before_their_messages_are_acknowledged():
@@ -239,6 +287,49 @@ def test_a_consumer_stops_within_its_bound_and_what_it_held_is_redelivered():
     world.target.failures = 0
     world.consume()
     assert world.target.numbers() == [("anna", 1, 1)]
+
+
+def test_a_source_that_is_away_at_the_start_is_waited_for_until_the_consumer_stops(monkeypatch):
+    monkeypatch.setattr("runtime.serve.streams.FIRST_SECONDS", 0.001)
+    world, failures = World(), [2]
+    world.topic.send(line("m1", "anna"))
+    opens = world.topic.open
+
+    async def fail(rebalances: Rebalances) -> None:
+        failures[0] -= 1
+        if failures[0] >= 0:
+            raise SourceUnavailableError("it does not answer")
+        await opens(rebalances)
+
+    monkeypatch.setattr(world.topic, "open", fail)
+    world.consume()
+    assert world.target.numbers() == [("anna", 1, 1)]
+
+    failures[0] = 10**9
+    world.options = ServeOptions(linger_ms=0, drain=timedelta(milliseconds=20))
+
+    async def during(consumer: Consumer) -> None:
+        await until(lambda: failures[0] < 10**9)
+        consumer.stop()
+
+    assert world.consume(during).counts == {"published": 0}
+
+
+def test_a_consumer_stops_within_its_bound_while_its_source_hangs(monkeypatch):
+    world, hangs = World(), asyncio.Event()
+    world.options = ServeOptions(linger_ms=0, drain=timedelta(milliseconds=20))
+
+    async def hang(most: int, linger: float) -> list[Received]:
+        hangs.set()
+        return await asyncio.Future()
+
+    async def during(_: Consumer) -> None:
+        await hangs.wait()
+
+    monkeypatch.setattr(world.topic, "read", hang)
+    world.consume(during)
+
+    assert world.topic.log == ["closed"]
 
 
 def test_a_lane_that_is_revoked_is_given_back_when_what_was_started_is_settled():

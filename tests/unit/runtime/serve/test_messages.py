@@ -118,7 +118,7 @@ def test_what_names_no_source_is_refused(url):
         open_source(url)
 
 
-@pytest.mark.parametrize("url", ["nats://here", "stdin:", "sqlite:///file.db", "module:function"])
+@pytest.mark.parametrize("url", ["nats://here", "stdin:", "servicebus://here/entries", "module:function"])
 def test_what_names_no_target_is_refused(url):
     with pytest.raises(UsageError, match="Outputs of a consumer go to"):
         open_settlement(url, Topic(), {})

@@ -1,0 +1,160 @@
+"""Azure Service Bus as a source: a queue or a subscription, with or without sessions. Locks are renewed.
+
+Messages of a session are received in order by one consumer at a time. A message whose lock is lost is received again,
+by others too; then all publish the same outputs. Tested with a fake of the client only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusReceivedMessage, exceptions
+from azure.servicebus.aio import AutoLockRenewer, ServiceBusClient, ServiceBusReceiver
+from azure.servicebus.exceptions import ServiceBusError
+
+from runtime.errors import UsageError
+from runtime.options import resolved
+from runtime.serve.messages import Rebalances, Received, SourceUnavailableError, read_message, taken
+from runtime.serve.streams import LOG
+
+_FORM = (
+    "Service Bus is written servicebus://NAMESPACE.servicebus.windows.net/QUEUE or .../TOPIC/SUBSCRIPTION, with "
+    "?sessions=N for a queue with sessions, or servicebus:///QUEUE?connection=env:NAME with a connection string."
+)
+_GONE = (exceptions.MessageLockLostError, exceptions.SessionLockLostError, exceptions.MessageAlreadySettled)
+_RENEWED_SECONDS = 86_400
+_IDLE_SECONDS = 1.0  # without messages; then another session is taken
+_BUSY_SECONDS = 0.1  # messages are settled in between
+_PAGE = 100
+
+
+@dataclass(eq=False)
+class _Link:
+    """A receiver, whose calls must not overlap."""
+
+    receiver: ServiceBusReceiver
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    unsettled: set[object] = field(default_factory=set)  # a session may be released once there are none
+
+
+class _Receipt(NamedTuple):
+    link: _Link
+    message: ServiceBusReceivedMessage
+
+
+class ServiceBusSource:
+    """A queue or subscription. Each receiver, of which there is one for each of `sessions`, fills a bounded buffer."""
+
+    origin: str | None = None
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        given, self._entity = dict(parse_qsl(parts.query)), parts.path.strip("/").split("/")
+        self._host, self._connection = parts.netloc, given.get("connection")
+        has_host = parts.hostname or self._connection
+        if not all(self._entity) or self._entity[2:] or parts.username or not has_host:
+            raise UsageError(_FORM)
+        self.name = f"servicebus://{parts.netloc}{parts.path}"
+        self._sessions, self._prefetch = int(given.get("sessions", "0")), int(given.get("prefetch", "1000"))
+        self._problem: ServiceBusError | None = None
+
+    async def open(self, rebalances: Rebalances) -> None:
+        del rebalances
+        self._client, self._renewer = self._connected(), AutoLockRenewer(_RENEWED_SECONDS)
+        self._buffer: asyncio.Queue[Received] = asyncio.Queue(self._prefetch)
+        self._work = [asyncio.create_task(self._receive_all()) for _ in range(self._sessions or 1)]
+
+    def _connected(self) -> ServiceBusClient:
+        if self._connection:
+            return ServiceBusClient.from_connection_string(resolved(self._connection))
+        from azure.identity.aio import DefaultAzureCredential  # noqa: PLC0415 - where it is needed
+
+        return ServiceBusClient(self._host, DefaultAzureCredential())
+
+    async def _receive_all(self) -> None:
+        """Receive from one receiver after another: with sessions each takes the next one that has messages."""
+        own: dict[str, Any] = {"session_id": NEXT_AVAILABLE_SESSION} if self._sessions else {}
+        client = self._client
+        get: Any = client.get_subscription_receiver if self._entity[1:] else client.get_queue_receiver
+        while True:
+            try:
+                async with get(*self._entity, auto_lock_renewer=self._renewer, **own) as receiver:
+                    await self._receive(_Link(receiver))
+            except exceptions.OperationTimeoutError:  # no session has messages
+                continue
+            except _GONE as error:
+                LOG.warning("%s: a lock was lost: %s", self.name, error)
+            except ServiceBusError as error:
+                self._problem = error
+                await asyncio.sleep(_IDLE_SECONDS)
+
+    async def _receive(self, link: _Link) -> None:
+        """Receive until a session is idle and all its messages are settled."""
+        is_idle = False
+        try:
+            while not (self._sessions and is_idle and not link.unsettled):
+                seconds = _BUSY_SECONDS if link.unsettled else _IDLE_SECONDS
+                async with link.lock:
+                    some = await link.receiver.receive_messages(_PAGE, seconds)
+                is_idle, self._problem = not some, None
+                link.unsettled |= {message.lock_token for message in some}
+                for message in some:
+                    await self._buffer.put(self._received(_Receipt(link, message)))
+        finally:
+            link.unsettled.clear()
+
+    def _received(self, receipt: _Receipt) -> Received:
+        message = receipt.message
+        pairs = (map(_text, each) for each in (message.application_properties or {}).items())
+        headers = {name: value for name, value in pairs if name not in {"handler", "sequence"}}
+        place, id_, type_ = f"{self.name}/{message.sequence_number}", message.message_id, message.subject
+        content, stamped = str(message).encode(), message.enqueued_time_utc
+        return read_message(content, place, id_, type_, headers, stamped, receipt=receipt)
+
+    async def read(self, most: int, linger: float) -> Sequence[Received]:
+        found = await taken(self._buffer, most, linger)
+        if not found and isinstance(self._problem, exceptions.MessagingEntityNotFoundError):
+            raise UsageError(f"There is no queue {self.name}.") from self._problem
+        if not found and self._problem is not None:
+            raise SourceUnavailableError(f"{self.name}: {self._problem}") from self._problem
+        return found
+
+    async def acknowledge(self, received: Sequence[Received]) -> None:
+        gone = sum([await self._complete(*each.receipt) for each in received])  # in order
+        if gone:
+            LOG.warning("%s messages of %s are redelivered, as their locks were lost", gone, self.name)
+
+    async def _complete(self, link: _Link, message: ServiceBusReceivedMessage) -> bool:
+        """Complete a message. Return whether its lock was lost."""
+        is_gone = message.lock_token not in link.unsettled
+        try:
+            if not is_gone:
+                async with link.lock:
+                    await link.receiver.complete_message(message)
+        except _GONE:
+            is_gone = True
+        except ServiceBusError as error:
+            raise SourceUnavailableError(f"{self.name}: {error}") from error
+        link.unsettled.discard(message.lock_token)
+        return is_gone
+
+    async def close(self) -> None:
+        """Release all locks. Messages that were not completed are received again."""
+        for each in self._work:
+            each.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+        with suppress(ServiceBusError):
+            await self._renewer.close()
+            await self._client.close()
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+source = ServiceBusSource
