@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -95,7 +95,7 @@ def reprocess(
     states, spark = batch.states, batch.spark
     spark.check_scope(states)
     log_bytes = sum(check_log(each, spark.place, options.log_format, options.source) or 0 for each in logs)
-    require_table(states)
+    states = require_table(states)
     check_folder(batch.out, spark.place)
     check_folder(str(report), spark.place, "The report", "--report")
     screen = Screen(as_json)
@@ -260,9 +260,11 @@ def fork(
 
 def _case(version: Version, log: str) -> dict[str, Any]:
     """Return a version with the body of its message, which is looked for in a log."""
+    from runtime.spark.logs.read import messages_on_disk
+
     record = version.record
     found = next(
-        (each for each in _messages_of(log) if canonical(each["message_id"]) == version.message_id), None
+        (each for each in messages_on_disk(log) if canonical(each["message_id"]) == version.message_id), None
     )
     if found is None:
         raise LogError(f"{log} does not hold the message {version.message_id}.")
@@ -278,18 +280,3 @@ def _case(version: Version, log: str) -> dict[str, Any]:
         "before": decode(version.before),
         "after": decode(version.after),
     }
-
-
-def _messages_of(log: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a log on this disk."""
-    from pyarrow import parquet
-
-    from runtime.spark.logs.read import find_on_disk
-
-    found = find_on_disk([log])
-    for file in map(Path, found.files):
-        if found.format == "parquet":
-            for batch in parquet.ParquetFile(file).iter_batches(columns=["message_id", "body"]):
-                yield from batch.to_pylist()
-        else:
-            yield from map(json.loads, filter(str.strip, file.read_text(encoding="utf-8").splitlines()))

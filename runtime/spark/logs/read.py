@@ -175,6 +175,17 @@ def find_on_disk(paths: Sequence[str], format_: str | None = None, *, may_be_emp
     return files
 
 
+def messages_on_disk(path: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the messages of a log on this disk, without Spark. Raises the errors of `find_on_disk`."""
+    found = find_on_disk([path])
+    for file in map(Path, found.files):
+        if found.format == "parquet":
+            for batch in parquet.ParquetFile(file).iter_batches(columns=["message_id", "body"]):
+                yield from batch.to_pylist()
+        else:
+            yield from map(json.loads, filter(str.strip, file.read_text(encoding="utf-8").splitlines()))
+
+
 def _check_files(files: LogFiles) -> None:
     """Raise `LogError` for files that Spark would misread, or not read at all."""
     for file in files.files:
