@@ -141,7 +141,8 @@ class ReprocessRounds(Rounds):
     def _next_round(self, record: BatchRecord) -> Work:
         last = self._folders(record).outcomes(record.rounds - 1)
         held = last.where((sf.col("reason") == Reason.HELD_BACK.value) & sf.col("delivery").isNotNull())
-        held_back = normalise(lines_of(held.select(sf.col("delivery").alias("value"))))
+        lines = lines_of(held.select(sf.col("delivery").alias("value")))
+        held_back = normalise(lines, None, self.options.limits)
         routed = find_routes(self._new_outputs(record).unionByName(held_back), self.app)
         if self.visits:
             rows = [visit.row for visit in self.visits]
@@ -268,7 +269,8 @@ def reprocess(
         rounds = ReprocessRounds(
             spark, app, new, absolute_folder(out), chosen, connection, following=following
         )
-        opened = open_log(spark, messages, chosen.log_format, partial(remark, chosen.step))
+        say = partial(remark, chosen.step)
+        opened = open_log(spark, messages, chosen.log_format, say, decoding=chosen.decoding)
         if isinstance(
             opened.rows.schema["body"].dataType if "body" in opened.rows.columns else None, BinaryType
         ):

@@ -32,7 +32,11 @@ if TYPE_CHECKING:
     from runtime.spark.reprocessing import Rows
     from runtime.versions.run import Version
 
-_OF_REPROCESSING = frozenset(OF_ANY_BATCH) - {"cascade", "documents", "adopt"} | {"source", "log_format"}
+_OF_REPROCESSING = frozenset(OF_ANY_BATCH) - {"cascade", "documents", "adopt"} | {
+    "source",
+    "log_format",
+    "decoding",
+}
 
 
 def reprocess(
@@ -94,7 +98,8 @@ def reprocess(
     logs = [messages] if Path(messages).exists() else messages.split(",")
     states, spark = batch.states, batch.spark
     spark.check_scope(states)
-    log_bytes = sum(check_log(each, spark.place, options.log_format, options.source) or 0 for each in logs)
+    given = (options.log_format, options.source, options.decoding)
+    log_bytes = sum(check_log(each, spark.place, *given) or 0 for each in logs)
     states = require_table(states)
     check_folder(batch.out, spark.place)
     check_folder(str(report), spark.place, "The report", "--report")
@@ -107,7 +112,7 @@ def reprocess(
     ):
         from runtime.spark import reprocessing
 
-        given = vars(replace(options, step=progress.step))
+        more = vars(replace(options, step=progress.step))
         with resumable(batch.batch_id or "", second):
             done = reprocessing.reprocess(
                 session,
@@ -122,7 +127,7 @@ def reprocess(
                 business_id=object_,
                 capture=capture,
                 batch_id=batch.batch_id,
-                **given,
+                **more,
             )
         progress.step("Comparing")
         different = reprocessing.differences(done.result.outcomes).persist()
