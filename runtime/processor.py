@@ -212,12 +212,13 @@ class Processor:
         handler = self._app.handlers[route.handler]
         business_id = handler.interceptor.parse(partial(business_id_of, route, message), ())
         system = {"messaging.system": "consistent"}
-        with message_spans([message], handler.name, lambda _: system) as (traced, end):
+        with message_spans([message], handler.name, lambda _: system) as (traced, note):
             delivery = prepare(handler, business_id, traced[0], self._limits)
             with error_location(self._table):
                 algorithms = await self._ready()
                 outcome = await algorithms[handler.name].process(delivery, redrive_beside=redrive_beside)
-            end(0, outcome)
+            if note:
+                note(0, outcome)
         return await self._kept(outcome, redrive_beside)
 
     async def _kept(self, outcome: Outcome, redrive_beside: OpenBatches | None) -> Outcome:

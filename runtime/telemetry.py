@@ -13,7 +13,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -150,7 +150,9 @@ class Metrics(AbstractContextManager["Metrics"]):
 
     def handled(self, outcomes: Iterable[Outcome], made: int | None = None) -> None:
         """Count outcomes. `made`: the versions that they made, if replays may have the status `processed` too."""
-        counts = Counter((each.handler, each.status, each.reason) for each in outcomes if self.is_on)
+        if not self.is_on:
+            return
+        counts = Counter((each.handler, each.status, each.reason) for each in outcomes)
         for (handler, status, reason), count in counts.items():
             new = count if made is None or status is not Status.PROCESSED else min(made, count)
             self.count(handler, status, reason, new)
@@ -254,8 +256,15 @@ _PROCESS = {"messaging.operation.name": "process", "messaging.operation.type": "
 
 
 def _tracer() -> Any:  # noqa: ANN401 - a tracer, or None
-    provider = None if otel is None else _configured(otel.get_tracer_provider())
-    return provider and provider.get_tracer(_SCOPE)
+    return None if otel is None else _tracer_of(otel.get_tracer_provider())
+
+
+@lru_cache(maxsize=4)
+def _tracer_of(provider: Any) -> Any:  # noqa: ANN401 - as above
+    return _configured(provider) and provider.get_tracer(_SCOPE)
+
+
+Traced = tuple[Sequence[Envelope], Callable[[int, Outcome], None] | None]
 
 
 def has_tracer() -> bool:
@@ -263,19 +272,26 @@ def has_tracer() -> bool:
     return _tracer() is not None
 
 
-@contextmanager
 def message_spans(
     messages: Sequence[Envelope], to: str, attributes: Callable[[int], Mapping[str, Any]]
-) -> Iterator[tuple[Sequence[Envelope], Callable[[int, Outcome], None]]]:
+) -> AbstractContextManager[Traced]:
     """Run a block in a span for each message, linked to the producer's and its child, unless there is a current span.
 
     Yields the messages with the context of their span in their headers, from where it is carried to their outputs, and
-    a function that adds the outcome of a message to its span.
+    a function that adds the outcome of a message to its span, if spans are recorded.
     """
-    tracer, spans, traced = _tracer(), list[Any](), list[Envelope]()
-    if tracer is None:
-        yield messages, lambda *_: None
-        return
+    tracer = _tracer()
+    return nullcontext((messages, None)) if tracer is None else _spans(tracer, messages, to, attributes)
+
+
+@contextmanager
+def _spans(
+    tracer: Any,  # noqa: ANN401 - of OpenTelemetry
+    messages: Sequence[Envelope],
+    to: str,
+    attributes: Callable[[int], Mapping[str, Any]],
+) -> Iterator[Traced]:
+    spans, traced = list[Any](), list[Envelope]()
 
     def note(position: int, outcome: Outcome) -> None:
         span, names = spans[position], ("handler", "business_id", "version", "status")

@@ -185,7 +185,7 @@ def outputs_of(
     """Return the outputs of the message that made a version at the time `now`. `cause`: its headers, for the trace."""
     numbered = enumerate(published, version << OUTPUT_INDEX_BITS)
     outputs = [
-        Output(id_, name, body.decode(), n, now, with_trace(headers, cause))
+        Output(id_, name, body.decode(), n, now, with_trace(headers, cause) if cause else headers)
         for n, (id_, name, body, headers) in numbered
     ]
     return tuple(outputs)

@@ -279,7 +279,7 @@ class Streams:
 
     async def _fold(self, key: Key, some: _Some) -> None:
         received = [each for each, _ in some]
-        with self._spans(received) as (traced, end):
+        with self._spans(received) as (traced, note):
             if key is None:
                 outcomes = {place: each for place, (_, each) in enumerate(some) if each is not None}
                 self.counts[Status.DEAD_LETTER] += len(outcomes)
@@ -288,8 +288,8 @@ class Streams:
             else:
                 work = partial(self._handle, *key, received, traced)
                 outcomes = await self._troubles.until_it_answers("the store", work)
-            for place, outcome in outcomes.items():
-                end(place, outcome)
+            for place, outcome in outcomes.items() if note else ():
+                note(place, outcome)
         for each in received:
             self._finish(each)
 

@@ -231,7 +231,7 @@ def version_columns(deliveries: Deliveries, made: MadeColumns, states: Sequence[
         _at(positions, deliveries.fingerprints),
         list(made.nows),
         _at(positions, envelopes.enqueued_at),
-        [dict(each) if each else None for each in map(without_trace, _at(positions, envelopes.headers))],
+        [without_trace(dict(each)) if each else None for each in _at(positions, envelopes.headers)],
         list(made.captured),
         list(made.revisions),
         list(map(digest_outputs, made.published)),
