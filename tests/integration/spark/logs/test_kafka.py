@@ -47,7 +47,7 @@ def test_the_records_of_all_partitions_are_handled_in_the_order_of_their_partiti
 def test_a_batch_goes_by_the_offsets_with_which_it_began_and_refuses_others(topic, place, monkeypatch):
     # Given a batch that stopped in its round
     topic.send(ROWS)
-    monkeypatch.setattr("runtime.spark.batch.Rounds._commit", lambda *_: 1 / 0)
+    monkeypatch.setattr("runtime.spark.batch.Rounds._commit", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         place.run(topic.url, batch_id="night")
     monkeypatch.undo()
@@ -263,7 +263,7 @@ def test_a_broker_that_is_away_is_an_error_with_its_name(place, monkeypatch):
 
 def test_a_partition_that_is_added_later_changes_no_batch_that_began(topic, place, monkeypatch):
     topic.send(ROWS)
-    monkeypatch.setattr("runtime.spark.batch.Rounds._commit", lambda *_: 1 / 0)
+    monkeypatch.setattr("runtime.spark.batch.Rounds._commit", lambda *_, **__: 1 / 0)
     for id_, url in (("by-name", topic.url), ("by-offsets", f"{topic.url}?from=0:0,1:0&to=0:3,1:0")):
         with pytest.raises(ZeroDivisionError):
             place.run(url, batch_id=id_)

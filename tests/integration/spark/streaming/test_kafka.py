@@ -48,7 +48,7 @@ def test_a_micro_batch_has_no_more_messages_than_asked_for(topic: Topic, place: 
 
 def test_an_epoch_that_was_stopped_is_repeated_with_its_offsets(topic: Topic, place: Place, monkeypatch):
     topic.send(ROWS)
-    monkeypatch.setattr("runtime.spark.batch.Rounds._commit", lambda *_: 1 / 0)
+    monkeypatch.setattr("runtime.spark.batch.Rounds._commit", lambda *_, **__: 1 / 0)
     with pytest.raises(Exception, match="division"):
         stream(place, topic.url)
     monkeypatch.undo()
