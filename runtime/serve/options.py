@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
+from runtime.algorithms.choice import AlgorithmName
 from runtime.errors import UsageError
 from runtime.ledger.ledger import STATE_BASED
 from runtime.messages.records import AS_JSON, Decoding
@@ -71,7 +72,7 @@ class ServeOptions:
         group="",
         is_rare=True,
     )
-    algorithm: str = option(
+    algorithm: AlgorithmName = option(
         "The algorithm of the table: only state-based ones have live queues.",
         default=STATE_BASED,
         group="",
