@@ -109,7 +109,7 @@ for _rule in RULES:  # classes of the module, which workers import
         f"Account_{_rule}",
         (Account,),
         {"name": "Account"},
-        lambda namespace, rule=_rule: namespace.update(RULE=rule, __module__=__name__),
+        lambda namespace, rule=_rule: namespace.update(RULE=rule, __module__=__name__),  # type: ignore[misc]
     )
 
 
@@ -225,13 +225,14 @@ def _round(
             if handler in (None, route.handler):
                 streams[route.handler, str(business_id_of(route, envelope))].append(envelope)
     batch = BatchContext("b", is_cascade=number > 0, number=1)
-    held, sent = [], []
+    held: list[tuple[str | None, Envelope]] = []
+    sent: list[tuple[str | None, Envelope]] = []
     for (name, business_id), envelopes in sorted(streams.items()):
-        handler = app.handlers[name]
-        algorithm = StateBased(new, handler, lambda: 0, batch, RetryPolicy())
+        handles = app.handlers[name]
+        algorithm = StateBased(new, handles, lambda: 0, batch, RetryPolicy())
         reprocessor = Reprocessor(algorithm, old, was.handlers[name], closes=closes, **options)
         envelopes.sort(key=lambda each: (each.sequence or 0, each.enqueued_at or 0, each.message_id))
-        deliveries = prepare_all(handler, business_id, Envelopes.of(envelopes))
+        deliveries = prepare_all(handles, business_id, Envelopes.of(envelopes))
         for each in drive(reprocessor.process(business_id, deliveries)):
             if each.reason is Reason.HELD_BACK:
                 held.append((name, each.envelope))

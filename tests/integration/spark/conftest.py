@@ -45,7 +45,7 @@ class Place:
     def out(self) -> str:
         return str(self.folder / "out")
 
-    def run(self, messages: DataFrame | str, **options: Any) -> DataFrame:
+    def run(self, messages: DataFrame | str | list[str], **options: Any) -> DataFrame:
         where = {"app": self.app, "store": self.store, "table": self.table, "out": self.out}
         return run_batch(self.spark, messages, **{**where, "partitions": 2, **options})
 

@@ -364,7 +364,9 @@ def test_a_recorded_version_becomes_a_case(tmp_path):
 
     found = HandlerSpec.from_export(Counter, tmp_path / "case.json", replacing=anonymous)
 
-    assert found.state.of == found.message.counter == "somebody"
+    assert found.state.of == "somebody"
+    assert isinstance(found.message, Counted)
+    assert found.message.counter == "somebody"
     assert found.when().state == Counts(total=8, of="somebody", guid="2026-03-02 08:00:00+00:00")
     with pytest.raises(AssertionError, match=r"state\.guid"):
         found.when().then(state=found.state)

@@ -8,6 +8,7 @@ from decimal import Decimal
 from enum import Enum
 from functools import reduce
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -18,8 +19,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from runtime.cli.checks import check_log, check_source_folder
+from runtime.cli.checks import check_log, check_source
 from runtime.errors import LogError, UsageError
+from runtime.messages.records import AS_JSON
 from runtime.spark import run_stream, verify
 from runtime.spark.logs.normalise import normalise
 from runtime.spark.logs.read import _schema_of, describe_input, find_on_disk, open_log, write_log
@@ -636,8 +638,9 @@ def command(place, log):
 
 
 def command_of_streams(place, log):
-    check_source_folder(str(log), "local[2]", {})
-    streamed(place, open_source(place.spark, str(log), "json" if any(log.rglob("*.jsonl")) else "parquet"))
+    form: Any = "json" if any(log.rglob("*.jsonl")) else "parquet"
+    check_source(str(log), form, "local[2]", {}, AS_JSON)
+    streamed(place, open_source(place.spark, str(log), form))
 
 
 def streamed(place, df):
