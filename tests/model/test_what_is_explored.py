@@ -245,7 +245,6 @@ SOURCES = {
         "Ledger.batches",
         "Ledger.choose_attempt",
         "Ledger.prune",
-        "records",
     ),
     "eventstore/reading.py": ("read_header",),
     "eventstore/writing.py": ("_version_of", "delete"),
@@ -256,7 +255,7 @@ SOURCES = {
   delivers: `tests/unit/runtime/algorithms/outbox/test_stores.py` does, and kills the worker at each step.
 - Tokens are issued (`TokenStore.add`) before their message is sent, and are found again when an object is forgotten.
 - `unended` and `forget_expired` serve the operator: they list keys, and delete those that are too old to matter.
-- `Ledger.batches` and `records` list batches for people. `prune` deletes what is left of batches that have
+- `Ledger.batches` lists batches for people. `prune` deletes what is left of batches that have
   ended long ago.
 - Which attempt at a round counts is decided (`Ledger.choose_attempt`) beside files, which the model does not have:
   `tests/unit/spark/test_commit.py` stops a driver at each of those steps, and lets another one
@@ -271,7 +270,6 @@ CALL_NO_TABLE = [
     "runtime/versions/index.py",
     "runtime/versions/stream.py",
     "runtime/algorithms/state_based/truncation.py",
-    "runtime/algorithms/outbox/algorithm.py",
 ]
 
 
