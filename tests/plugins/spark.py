@@ -40,7 +40,7 @@ QUICK = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # One JVM is that of hundreds of tests: it may have more than the one of a command, which is 1 GB.
     "spark.driver.memory": "2g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m",
 }
 
 
