@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -28,8 +27,6 @@ MARKERS = "consistent-slices"
 """The topic of markers, keyed by slice name. It must retain all keys, so compact it rather than expire records."""
 
 TRANSACTION_SECONDS = 60  # until the broker aborts the transaction of a dead producer
-
-_SILENCE_SECONDS = 5
 
 _QUIET = logging.getLogger("librdkafka")  # by default it logs to standard error; errors are raised anyway
 _QUIET.addHandler(logging.NullHandler())
@@ -85,20 +82,16 @@ class Markers:
             each: self._ends.get_watermark_offsets(TopicPartition(MARKERS, each), timeout=seconds)[1]
             for each in partitions
         }
-        self._reached = {each: self._reached.get(each, 0) for each in ends}
-        began, seen_at = time.monotonic(), -math.inf
+        if not self._reached:
+            self._reached = dict.fromkeys(ends, 0)
+            self._committed.assign([TopicPartition(MARKERS, each, 0) for each in ends])
+        deadline = time.monotonic() + 3 * TRANSACTION_SECONDS
         while any(self._reached[each] < end for each, end in ends.items()):
-            now = time.monotonic()
-            if now > began + 3 * TRANSACTION_SECONDS:
+            if time.monotonic() > deadline:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - that is its public name
-            if now > seen_at + _SILENCE_SECONDS:
-                # After a restart of the broker librdkafka may never fetch again by itself.
-                self._committed.assign([TopicPartition(MARKERS, *place) for place in self._reached.items()])
-                seen_at = now
             record = self._committed.poll(1.0)
             if record is None:
                 continue
-            seen_at = now
             error = record.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - as above
                 raise KafkaException(error)
