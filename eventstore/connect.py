@@ -82,7 +82,7 @@ _NO_STORES = {"kafka", "mysql", "mssql", "redis", "rediss", "mongodb"}
 
 
 def _instead_of(url: str) -> str:
-    """Return a hint for an invalid url. Repeats it only if it is plainly a file or folder."""
+    """Return a hint for an invalid url. The hint shows the url only if that is plainly a file or folder."""
     scheme, colon, _ = url.partition(":")
     server, suffix = scheme.partition("+")[0], Path(url).suffix
     if colon and server == "postgresql":
@@ -102,7 +102,7 @@ def _instead_of(url: str) -> str:
 def portable_url(url: str) -> str:
     """Return an equivalent url for other processes of this machine, without `env:` and relative paths.
 
-    It may contain a secret. Raises `StoreUrlError`.
+    The result may contain a secret. Raises `StoreUrlError`.
     """
     url = resolve_reference(url, _NAMED)
     file = url.removeprefix(_FILE)

@@ -162,7 +162,7 @@ class DamagedRowError(EventStoreError):
     row_key: str
     problem: str
     continuation: str | None = None
-    """Reads the rows after it, in a page; None at the end."""
+    """The `continuation` of a page that begins after the corrupt row; None if no row follows."""
 
 
 @dataclass(eq=False, repr=False)

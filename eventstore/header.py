@@ -26,7 +26,7 @@ RESERVED_HEADER_NAMES = RESERVED_NAMES | {FIRST_VERSION, TOMBSTONE}
 
 
 class FrozenProperties(dict[str, Value]):
-    """An immutable, hashable dict. Pickled, copied and written as JSON like a dict."""
+    """An immutable, hashable dict. It is pickled, copied and written as JSON like a dict."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ NO_PROPERTIES = FrozenProperties()
 
 
 def frozen_copy(properties: Mapping[str, Value], names: frozenset[str] | None) -> FrozenProperties:
-    """Return the named properties of a row, or all but its version for None."""
+    """Return the named properties of a row. If `names` is None, return all properties except its version."""
     if names is not None:
         return FrozenProperties({name: value for name, value in properties.items() if name in names})
     frozen = FrozenProperties(properties)
@@ -81,7 +81,7 @@ class Include:
 
     The prefix of a virtual partition is not added to the row key. Replace, merge and delete need the row's ETag, or
     `"*"` for no condition, unless the same write has changed the row before. In the result of a write, `etag` is the
-    new one, "" for a deleted row.
+    new ETag, "" for a deleted row.
     """
 
     verb: Verb
@@ -232,8 +232,8 @@ class EventData:
 class RecordedEvent:
     """An event of a stream. Versions count from 1 without gaps.
 
-    Events are equal if version and properties are. `id` is set in the result of a write, and by reads with `ids=True`.
-    `time` is set by reads: the time of the write by the clock of the service, or of the machine. `etag` never changes.
+    Events are equal if their versions and properties are. A write, or a read with `ids=True`, sets `id`. A read sets
+    `time`, the time of the write by the clock of the service or of the machine. `etag` never changes.
     """
 
     version: int
@@ -326,7 +326,7 @@ def _initialise(partition: Partition, table: Table, key: str, prefix: str) -> No
 
 @dataclass(frozen=True, slots=True)
 class StreamValue:
-    """A stream's partition and header as last read or written; *transient* without an ETag.
+    """A stream's partition and header, as last read or written. A value without an ETag is *transient*.
 
     `eventstore.stream` adds the methods in a subclass. Functions that take a value return one of the same class.
     """
@@ -339,7 +339,7 @@ class StreamValue:
     properties: Properties | None = None
     """The stream's properties, None if they were not read."""
     partial: bool = False
-    """Whether only some properties were read, so that a write must keep the others."""
+    """Whether only some properties were read. If so, a write must keep the others."""
 
     def __post_init__(self) -> None:
         if self.properties is not None and type(self.properties) is not FrozenProperties:
@@ -415,7 +415,7 @@ def _is_count(value: Value | None) -> TypeGuard[int]:
 
 
 def versions_of(row: Row) -> tuple[int, int]:
-    """Return version and low watermark of a header. Raises `DamagedRowError`."""
+    """Return the version and the low watermark of a header. Raises `DamagedRowError`."""
     version, first_version = row.properties.get(VERSION), row.properties.get(FIRST_VERSION, 1)
     if not _is_count(version) or not _is_count(first_version):
         raise DamagedRowError(row.partition_key, row.row_key, "is not a header: its version is not a number")

@@ -1,6 +1,6 @@
 """The limits of a table service, checked before anything is sent.
 
-They are those documented for Azure Table Storage, for every backend: a property of 64 KiB (a string of 32 Ki UTF-16
+Every backend has the limits that are documented for Azure Table Storage: a property of 64 KiB (a string of 32 Ki UTF-16
 units), a row of 252 properties and 1 MiB, a transaction of 100 operations on different rows and 4 MiB as sent.
 """
 
@@ -30,7 +30,7 @@ _PROPERTY_BYTES = 8
 _KEY_BYTES = 4  # a character has up to two UTF-16 units
 
 SURELY_SMALL_BYTES = (MAX_TRANSACTION_BYTES - MAX_OPERATIONS * 1000) // 6
-"""Transactions up to this size need no exact check: sending takes at most six times as much, plus the framing."""
+"""Transactions up to this size need no exact check: as sent they are at most six times larger, plus the framing."""
 
 AROUND_ALL_BYTES = 150
 """The multipart boundaries of a transaction."""
@@ -107,7 +107,7 @@ def sent_bytes(partition_key: str, operation: Operation, properties: Mapping[str
 
 
 def prepare_row(properties: Properties) -> tuple[dict[str, Value], int]:
-    """Check the properties of a row, and return a copy to store with the row's size without its keys."""
+    """Check the properties of a row. Return a copy to store, and the size of the row without its keys."""
     prepared: dict[str, Value] = {}
     size = _ROW_BYTES
     value: Any
@@ -144,7 +144,7 @@ def merge(before: Properties, after: Properties) -> dict[str, Value]:
 
 
 def _check_name(name: str) -> int:
-    """Check a property name, cache it, and return the bytes that it adds to a row."""
+    """Check and cache a property name. Return the number of bytes that it adds to a row."""
     if not name.isidentifier():
         raise ValueError(f"The property name {name!r} is not an identifier.")
     if len(name) > MAX_NAME_LENGTH:
@@ -230,7 +230,7 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 
 
 def _check_of_subclass(name: str, value: object) -> _Check | None:
-    """Return a check that converts a subclass to the plain type it extends, or None for None.
+    """Return a check that converts a subclass to the plain type it extends, or None if the value is None.
 
     Raises `ValueError` if the conversion loses information, such as the nanoseconds of a pandas timestamp.
     """

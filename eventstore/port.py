@@ -65,9 +65,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """At most 1,000 rows in key order; pass `continuation` to read on, None at the end.
+    """At most 1,000 rows in key order. Pass `continuation` to read the next page; it is None on the last page.
 
-    A page ends early if its rows are large, or before a corrupt row. A page that begins with a corrupt row is an error.
+    A page ends early if its rows are large, or before a corrupt row. If the first row is corrupt, the read raises.
     """
 
     rows: tuple[Row, ...]
@@ -81,7 +81,7 @@ Substitute = Callable[[DamagedRowError], Row]
 async def pages(
     read: Callable[..., Awaitable[Page]], substitute: Substitute | None = None
 ) -> AsyncIterator[Page]:
-    """Yield the pages of a query or scan. One request for each.
+    """Yield the pages of a query or scan. Costs one request per page.
 
         async for page in pages(partial(table.query, "orders", "A", "Z")):
             ...
@@ -160,7 +160,7 @@ class Table(Protocol):
     """The scope of its store."""
 
     async def get(self, partition_key: str, row_key: str) -> Row | None:
-        """Read one row; None if it does not exist."""
+        """Read one row. Return None if it does not exist."""
 
     async def query(
         self,
@@ -202,7 +202,7 @@ class Table(Protocol):
 
 
 def place_of(table: Table) -> tuple[str, str]:
-    """Return a table's name and its store's url without secrets; "" if unknown."""
+    """Return a table's name and its store's url without secrets. Either is "" if unknown."""
     return getattr(table, "name", ""), getattr(table, "store_url", "")
 
 
@@ -236,7 +236,7 @@ class MultiPartitionTable(Table, Protocol):
 async def attempt_each(
     table: MultiPartitionTable, transactions: Sequence[Transaction]
 ) -> list[TransactionResult]:
-    """Do as `transact_each` does. If the commit fails, its error is the result of each transaction."""
+    """Run transactions as `transact_each` does. If the commit fails, its error is the result of each transaction."""
     try:
         return await table.transact_each(transactions)
     except EventStoreError as error:
@@ -293,7 +293,7 @@ class Store(Protocol):
 FIRST_SECONDS = 0.005
 LONGEST_SECONDS = 2.0
 LONGEST_BLOCKING_SECONDS = 0.05
-"""Less, since local writers are fast, and a blocking pause stops the whole thread."""
+"""Shorter than other pauses: local writers are fast, and a blocking pause stops the whole thread."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -352,8 +352,8 @@ def _intercepted(
 class InterceptedTable(Table):
     """A table that counts its calls and runs a hook before and after each.
 
-    A hook that raises before the call prevents it; after the call, the answer is lost. An awaitable that a hook returns
-    is awaited, so a test can write to the table in the middle of a read.
+    A hook that raises before the call prevents the call; after the call, it discards the answer. An awaitable result
+    of a hook is awaited, so a test can write to the table in the middle of a read.
     """
 
     scope: Scope
@@ -393,7 +393,7 @@ class InterceptedTable(Table):
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that awaits only stores of process or machine scope, and return its result.
 
-    Raises `RuntimeError` if the coroutine suspends, which takes an event loop.
+    Raises `RuntimeError` if the coroutine suspends, which requires an event loop.
     """
     try:
         coroutine.send(None)

@@ -25,7 +25,7 @@ ReaderT = TypeVar("ReaderT", bound="Reader[Any]")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The properties to read of events and header, and the names that a query asks for."""
+    """The properties to read from events and header, and the property names for a query."""
 
     events: frozenset[str] | None
     header: frozenset[str] | None
@@ -52,7 +52,7 @@ def _selection(events: tuple[str, ...], own: tuple[str, ...] | None) -> Selectio
 class StreamSlice(Generic[StreamT_co]):
     """Consecutive events of a stream, and the stream at the time of the read.
 
-    `is_end_of_stream`: no event follows in the direction of the read.
+    `is_end_of_stream` is True if no event follows in the direction of the read.
     """
 
     stream: StreamT_co
@@ -69,8 +69,8 @@ class StreamSlice(Generic[StreamT_co]):
 class StreamWriteResult(Generic[StreamT_co]):
     """A stream after a write, the events with their versions, and the included rows with their ETags.
 
-    `repeated`: an idempotent write found its events stored. The stream may then have later ones, and `includes` is
-    empty.
+    `repeated` is True if an idempotent write found its events stored. The stream may then have later events, and
+    `includes` is empty.
     """
 
     stream: StreamT_co
@@ -80,7 +80,7 @@ class StreamWriteResult(Generic[StreamT_co]):
 
 
 async def read_rows(partition: Partition, first: str, last: str, select: Sequence[str] | None) -> list[Row]:
-    """Read the rows between two keys, inclusive. One request for each page."""
+    """Read the rows between two keys, inclusive. Costs one request per page."""
     query = partial(partition.table.query, partition.key, first, last, select=select)
     rows_of_pages = [page.rows async for page in pages(query)]
     rows = list(chain.from_iterable(rows_of_pages))
@@ -99,7 +99,7 @@ async def read_header(blank: StreamT) -> StreamT | None:
 async def with_watermark(stream: StreamT) -> StreamT:
     """Return the stream with its low watermark, needed to replace a header or to truncate.
 
-    One request if the value was restored without it. Raises `ConcurrencyConflictError` if the header has changed.
+    Costs one request unless the watermark is known. Raises `ConcurrencyConflictError` if the header has changed.
     """
     if stream.first_version:
         return stream
@@ -134,7 +134,7 @@ def stream_read(blank: StreamT, row: Row, selection: Selection) -> StreamT:
 
 
 async def read_ids(partition: Partition) -> list[tuple[int, str]]:
-    """Read all event ids of a stream with the versions of their events. One request for each 1,000 ids."""
+    """Read all event ids of a stream with the versions of their events. Costs one request per 1,000 ids."""
     first = partition.event_id("")
     # "." follows "-" in ASCII, so it bounds all keys with the prefix of ids.
     return [
@@ -200,7 +200,7 @@ def _repeated(
 
 @dataclass(frozen=True, slots=True)
 class Reader(Generic[StreamT]):
-    """Reads one stream, given as a transient value."""
+    """Reads one stream. `blank` is its value without an ETag: not read yet."""
 
     blank: StreamT
     selection: Selection
@@ -250,7 +250,7 @@ class Reader(Generic[StreamT]):
     async def backwards(
         self, start_version: int | None, slice_size: int | None
     ) -> StreamSlice[StreamT] | None:
-        """Read events from a version, or the newest, down; None if the stream does not exist."""
+        """Read events newest first, from a version or the newest one; None if the stream does not exist."""
         _check(start_version, slice_size)
         partition, selection = self.blank.partition, self.selection
         query = None if selection.events is None else (*HEADER_NAMES, *sorted(selection.header or ()))

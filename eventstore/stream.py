@@ -34,11 +34,11 @@ class Stream(StreamValue):
     """A stream as last read or written, with the methods that read and change streams.
 
     Methods take a stream or a `Partition` and return a new value. A stream without an ETag is *transient*: not written
-    yet. All raise `StreamDeletedError` for a deleted stream, or `ConcurrencyConflictError` if they do not read the
-    header.
+    yet. All methods raise `StreamDeletedError` for a deleted stream, or `ConcurrencyConflictError` if they do not read
+    its header.
 
     To restore a stream from values kept elsewhere, construct it from partition, ETag and version. Properties that are
-    not given are kept by a write. Without `first_version`, `set_properties` and `truncate` cost one request more.
+    not given are kept by a write. Without `first_version`, `set_properties` and `truncate` cost one more request.
     """
 
     __slots__ = ()
@@ -50,7 +50,7 @@ class Stream(StreamValue):
         properties: Mapping[str, Value | None] | None = None,
         includes: Iterable[Include] = (),
     ) -> Stream:
-        """Create a stream without events. One request.
+        """Create a stream without events. Costs one request.
 
         Raises `ConcurrencyConflictError` if the stream exists or was deleted.
         """
@@ -58,29 +58,29 @@ class Stream(StreamValue):
 
     @classmethod
     async def open(cls, partition: Partition) -> Stream:
-        """Read the header of a stream. One request. Raises `StreamNotFoundError`."""
+        """Read the header of a stream. Costs one request. Raises `StreamNotFoundError`."""
         return _found(await cls.try_open(partition), partition)
 
     @classmethod
     async def try_open(cls, partition: Partition) -> Stream | None:
-        """Read the header of a stream; None if the stream does not exist. One request."""
+        """Read the header of a stream; None if the stream does not exist. Costs one request."""
         return await reading.read_header(cls(partition))
 
     @classmethod
     async def try_open_with(
         cls, partition: Partition, last: str, *, select: Sequence[str], header: Sequence[str]
     ) -> tuple[Stream, tuple[Row, ...]] | None:
-        """Read the header and included rows with keys between it and `last`; None if the stream does not exist.
+        """Read the header and the included rows after it up to key `last`; None if the stream does not exist.
 
-        Reads no events, as long as `last` sorts before `SS-SE-`. `header` names the properties to read of the stream,
-        `select` those of the rows. One request for each 1,000 rows, and one more if there are several pages. Raises
+        Reads no events, as long as `last` sorts before `SS-SE-`. `header` names the stream properties to read, and
+        `select` those of the rows. Costs one request per 1,000 rows, and one more if there are several pages. Raises
         `ConcurrencyConflictError` if the stream changed during every attempt.
         """
         return await reading.Reader(cls(partition), reading.Selection.of(select, header)).with_rows(last)
 
     @classmethod
     async def exists(cls, partition: Partition) -> bool:
-        """Return whether the stream exists and was not deleted. One request."""
+        """Return whether the stream exists and was not deleted. Costs one request."""
         rows = await reading.read_rows(partition, partition.header, partition.header, HEADER_NAMES)
         return any(map(is_header, rows))
 
@@ -96,13 +96,13 @@ class Stream(StreamValue):
     ) -> reading.StreamWriteResult[Stream]:
         """Append events in one transaction with their includes and, if given, new stream properties.
 
-        `target` is a stream, or a partition with its expected version (0: the stream does not exist). One request; one
-        more for a partition with another expectation than 0, and two for each conflict with `ExpectedVersion.ANY` or
-        `EXISTS`.
+        `target` is a stream, or a partition with its expected version (0: the stream does not exist). Costs one
+        request, one more for a partition with an expectation other than 0, and two more per conflict with
+        `ExpectedVersion.ANY` or `EXISTS`.
 
         With `idempotent=True` the write may be repeated: events that are already stored at these versions, byte for
         byte, are the result. All events need ids. The lookup happens only after a conflict or an unknown outcome, and
-        costs two requests and one for each event. Included rows are not compared.
+        costs two requests and one per event. Included rows are not compared.
 
         Raises `PayloadTooLargeError` before any I/O, `ConcurrencyConflictError` for an unexpected version,
         `DuplicateEventError` for an id in use, and `IncludeConflictError` for an included row, in this order. Nothing
@@ -122,10 +122,10 @@ class Stream(StreamValue):
         properties: Mapping[str, Value | None] | None = None,
         idempotent: bool = False,
     ) -> reading.StreamWriteResult[Stream]:
-        """Append more events than fit one transaction, in as few as possible.
+        """Append more events than fit into one transaction, in as few transactions as possible.
 
         Each transaction is atomic, the whole write is not. The last one sets the properties. All are checked before the
-        first is sent. One request for each transaction, plus those of `write` for the first.
+        first is sent. Costs one request per transaction, plus the additional ones of `write` for the first.
 
         Raises `PartialWriteError` if some events are or may be stored, otherwise as `write`. Repeating an `idempotent`
         write continues where it stopped.
@@ -138,7 +138,7 @@ class Stream(StreamValue):
     async def set_properties(
         cls, stream: Stream, properties: Mapping[str, Value | None], includes: Iterable[Include] = ()
     ) -> Stream:
-        """Replace all properties of a stream, and change `includes` in the same transaction. One request.
+        """Replace all properties of a stream, and change `includes` in the same transaction. Costs one request.
 
         Raises `ConcurrencyConflictError` if the stream has changed, and `ValueError` for a transient one.
         """
@@ -158,7 +158,7 @@ class Stream(StreamValue):
         header: Sequence[str] | None = None,
         ids: bool = False,
     ) -> reading.StreamSlice[Stream]:
-        """Read header and events from a version on, as `try_read`. Raises `StreamNotFoundError`."""
+        """Read header and events from a version on, as `try_read` does. Raises `StreamNotFoundError`."""
         slice_ = await cls.try_read(
             partition, start_version, slice_size, select=select, header=header, ids=ids
         )
@@ -179,9 +179,9 @@ class Stream(StreamValue):
 
         `slice_size` limits the number of events. `select` names the event properties to read and `header` those of the
         stream; with `select` alone, no stream properties are read. Events below the low watermark are absent.
-        `ids=True` reads the ids of the events too, at one request for each 1,000 ids of the stream.
+        `ids=True` reads the ids of the events too, at one request per 1,000 ids of the stream.
 
-        Costs one request for each 1,000 rows, and one more from a later version than 1. Events appended meanwhile are
+        Costs one request per 1,000 rows, and one more unless `start_version` is 1. Events appended meanwhile are
         not returned. Raises `ConcurrencyConflictError` if the stream was truncated during every attempt.
         """
         reader = reading.Reader(cls(partition), reading.Selection.of(select, header), ids)
@@ -198,9 +198,9 @@ class Stream(StreamValue):
         header: Sequence[str] | None = None,
         ids: bool = False,
     ) -> reading.StreamSlice[Stream]:
-        """Read header and events from a version down, newest first; from the newest by default.
+        """Read header and events newest first, from a version or, by default, from the newest one.
 
-        Two requests, and one more for each further 1,000 events. Otherwise as `read`.
+        Costs two requests, and one more per further 1,000 events. Otherwise works as `read` does.
         """
         reader = reading.Reader(cls(partition), reading.Selection.of(select, header), ids)
         return _found(await reader.backwards(start_version, slice_size), partition)
@@ -225,7 +225,7 @@ class Stream(StreamValue):
     ) -> AsyncIterator[RecordedEvent]:
         """Yield the events up to the version that the stream has at the start, holding one page at a time.
 
-        One request for each 1,000 events, and one more from a later version than 1. Raises `StreamNotFoundError`, and
+        Costs one request per 1,000 events, and one more unless `start_version` is 1. Raises `StreamNotFoundError`, and
         `StreamTruncatedError` if the next events are truncated meanwhile.
         """
         reader = reading.Reader(cls(partition), reading.Selection.of(select, None))
@@ -238,7 +238,7 @@ class Stream(StreamValue):
     ) -> tuple[RecordedEvent, ...]:
         """Read the events `first` to `last`, inclusive, of a known stream, without its header.
 
-        One request for each 1,000 events. Raises `StreamTruncatedError` if one of the events was truncated.
+        Costs one request per 1,000 events. Raises `StreamTruncatedError` if one of the events was truncated.
         """
         if not 1 <= first <= last <= stream.version:
             raise ValueError(f"Events {first} to {last} do not exist: the stream has {stream.version}.")
@@ -256,8 +256,8 @@ class Stream(StreamValue):
         """Delete all events before `first_version`, and replace the stream's properties if given.
 
         The first transaction moves the low watermark and changes the `includes`, so a crash leaves a readable stream;
-        truncating again deletes the rest. Ids of deleted events are forgotten. Two requests, saved by `rows` from
-        `eventstore.writing.rows_to_cut`, and one for each 99 rows.
+        truncating again deletes the rest. Ids of deleted events are forgotten. Costs two requests, and one more per
+        99 rows. Passing `rows` from `eventstore.writing.rows_to_cut` saves the two.
 
         Raises `ConcurrencyConflictError` if the stream has changed.
         """
@@ -269,9 +269,9 @@ class Stream(StreamValue):
         """Delete a stream: its events, their ids and its properties. Included rows stay.
 
         The header becomes a tombstone, so the partition is never used again and holders of the stream get a conflict.
-        For a partition, the current stream is deleted, and an interrupted deletion completed. Two requests, one for
-        each 99 rows, one more for a partition. Raises `ConcurrencyConflictError` if the stream has changed, and
-        `StreamNotFoundError`.
+        For a partition, the current stream is deleted, and an interrupted deletion completed. Costs two requests, one
+        more per 99 rows, and one more if `target` is a partition. Raises `ConcurrencyConflictError` if the stream has
+        changed, and `StreamNotFoundError`.
         """
         if isinstance(target, Stream) and target.etag is None:
             raise ValueError("The stream is transient: there is nothing to delete.")
@@ -287,7 +287,7 @@ def _found(value: T | None, partition: Partition) -> T:
 def _position(
     target: Stream | Partition, expected_version: int | writing.ExpectedVersion | None
 ) -> tuple[Stream, int | writing.ExpectedVersion | None]:
-    """Return the stream to write to and its expected version, None for a stream value."""
+    """Return the stream to write to and its expected version, which is None if `target` is a stream."""
     if isinstance(target, Stream):
         if expected_version is not None:
             raise ValueError("expected_version is for a partition; a Stream has its version.")
@@ -309,7 +309,7 @@ _MOST_SAMPLES = 8192
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The partition keys that begin with `prefix`, from `first` on and before `before`; "" and None are unbounded.
+    """The partition keys that begin with `prefix`, from `first` on and before `before`. "" and None set no bound.
 
     The ranges of `split_streams` contain each key with the prefix exactly once, new keys included.
     """
@@ -325,7 +325,7 @@ async def list_streams(
     """Yield the streams of a table within a range or with a prefix, ordered by key (in any order in Cosmos DB).
 
     `header` names the stream properties to read, None for all. Deleted streams and streams of virtual partitions are
-    omitted; one created or deleted meanwhile may be. One request for each 1,000 streams.
+    omitted; a stream created or deleted meanwhile may be. Costs one request per 1,000 streams.
     """
     selection = reading.EVERYTHING if header is None else reading.Selection.of((), header)
     keys = KeyRange(keys) if isinstance(keys, str) else keys
@@ -337,7 +337,7 @@ async def list_streams(
 async def split_streams(table: Table, parts: int, prefix: str = "") -> list[KeyRange]:
     """Split the streams with a prefix into at most `parts` ranges of about equal size.
 
-    Reads keys only. One request for each 1,000 streams.
+    Reads keys only. Costs one request per 1,000 streams.
     """
     return await split_keys(_stream_keys(table, prefix), parts, prefix)
 
@@ -356,7 +356,7 @@ async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> 
 async def count_and_split(table: Table, parts: int, most: int) -> tuple[int, list[KeyRange]]:
     """Return the number of streams of a table, and ranges of about `most` streams each, at least `parts`.
 
-    Costs as much as `split_streams`. There are a few thousand ranges at most, which are larger then.
+    Costs as much as `split_streams`. A few thousand ranges at most are returned; those of a huge table are larger.
     """
     limit = max(parts * _SAMPLES_OF_A_PART, _MOST_SAMPLES)
     count, sample = await _sample(_stream_keys(table, ""), limit)
@@ -370,7 +370,7 @@ async def _stream_keys(table: Table, prefix: str) -> AsyncIterator[str]:
 
 
 async def _sample(keys: AsyncIterable[str], limit: int) -> tuple[int, list[str]]:
-    """Return the number of keys and an evenly spaced sample of at most `limit` keys, an even number."""
+    """Return the number of keys and an evenly spaced sample of at most `limit` keys. `limit` is even."""
     sample: list[str] = []
     count, stride = 0, 1
     async for key in keys:
@@ -385,7 +385,7 @@ async def _sample(keys: AsyncIterable[str], limit: int) -> tuple[int, list[str]]
 
 
 def _ranges(sample: list[str], parts: int, prefix: str) -> list[KeyRange]:
-    """Return at most `parts` ranges with about as many keys each."""
+    """Return at most `parts` ranges with about the same number of keys each."""
     # Range queries are reliable for ASCII keys only, and Cosmos DB returns keys in any order.
     keys = sorted((key for key in sample if key.isascii()), key=escape)
     positions = {number * len(keys) // parts for number in range(1, parts)} - {0}
@@ -397,7 +397,7 @@ def _ranges(sample: list[str], parts: int, prefix: str) -> list[KeyRange]:
 def read_headers(
     table: Table, keys: KeyRange, select: Sequence[str] | None, substitute: Substitute | None = None
 ) -> AsyncIterator[Row]:
-    """Yield the header rows in a range, tombstones included. One request for each 1,000."""
+    """Yield the header rows in a range, tombstones included. Costs one request per 1,000 rows."""
     return read_range(table, HEADER, keys, select, substitute)
 
 
@@ -408,7 +408,7 @@ async def read_range(
     select: Sequence[str] | None = None,
     substitute: Substitute | None = None,
 ) -> AsyncIterator[Row]:
-    """Yield the rows with a row key in a range of partitions, or all rows for None. One request for each 1,000."""
+    """Yield the rows with a row key (None: all rows) in a range of partitions. Costs one request per 1,000 rows."""
     first = keys.first or keys.prefix
     last = _bound_after(keys.prefix) if keys.before is None else keys.before
     async for page in pages(partial(table.scan, row_key, first, last, select=select), substitute):

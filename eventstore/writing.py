@@ -25,9 +25,9 @@ _STREAM_ROW = re.compile(r"(.*\|)?SS-(HEAD$|SE-|UID-)", re.DOTALL)
 
 
 class ExpectedVersion(Enum):
-    """The expected state of a stream, if not a version.
+    """The expected state of a stream, instead of a version.
 
-    `ANY`: whether it exists or not; costs one request. `EXISTS`: it exists. `EMPTY`: it exists without events.
+    `ANY`: it may exist or not; costs one request. `EXISTS`: it exists. `EMPTY`: it exists without events.
     `NO_STREAM`: it does not exist, as version 0.
     """
 
@@ -43,7 +43,7 @@ class ExpectedVersion(Enum):
 
 
 Expected = int | ExpectedVersion | None
-"""None if the target is a stream, which has its version."""
+"""An expected version or state; None if the target is a stream, which has its version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Draft:
 
 
 def _event_operations(partition: Partition, version: int, events: Sequence[EventData]) -> list[Operation]:
-    """Return the inserts of events after a version, each followed by that of its id."""
+    """Return the inserts of events after a version. Each is followed by the insert of the event's id, if any."""
     operations: list[Operation] = []
     ids: set[str] = set()
     for event in events:
@@ -138,7 +138,7 @@ async def set_properties(stream: StreamT, own: Properties, includes: Iterable[In
 
 
 async def append(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
-    """Write to a stream value or, with an expectation, to the current stream.
+    """Write to a stream as last read or, if `expected` is given, to the current stream.
 
     Raises `ConcurrencyConflictError`, else `DuplicateEventError`, else `IncludeConflictError`.
     """
@@ -179,7 +179,7 @@ async def _append_to(draft: Draft, stream: StreamT) -> StreamWriteResult[StreamT
 async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> StreamT:
     """Return the stream to write to. Raises `ConcurrencyConflictError` if it is not as expected.
 
-    One request, except for an absent stream, which the write itself checks.
+    Costs one request, except if no stream is expected: the write itself checks that.
     """
     if expected in (0, ExpectedVersion.NO_STREAM):
         return blank
@@ -201,7 +201,7 @@ async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> S
 async def append_once(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
     """Write unless the same events, ids and bytes included, are stored at these versions.
 
-    After a conflict or an unknown outcome: two requests and one for each event.
+    After a conflict or an unknown outcome, the lookup costs two requests and one per event.
     """
     if any(event.id is None for event in draft.events):
         raise ValueError("An idempotent write needs an id for each event.")
@@ -229,7 +229,7 @@ async def append_once(draft: Draft, target: StreamT, expected: Expected) -> Stre
 
 
 def _first_version(target: StreamValue, expected: Expected) -> int | None:
-    """Return the version that the first event must have; None for any."""
+    """Return the version that the first event must have; None if it may have any."""
     if expected is None:
         return target.version + 1
     if isinstance(expected, ExpectedVersion):
@@ -265,7 +265,7 @@ async def append_in_parts(
 ) -> StreamWriteResult[StreamT]:
     """Write several transactions in turn; the last sets the stream's properties.
 
-    Raises `PartialWriteError` if one fails after others were stored, or with an unknown outcome.
+    Raises `PartialWriteError` if a transaction fails after others were stored, or with an unknown outcome.
     """
     write = append_once if idempotent else append
     first = _first_version(target, expected)
@@ -297,7 +297,7 @@ async def append_in_parts(
 
 
 def _parts(events: Sequence[EventData], target: StreamValue, properties: Properties | None) -> list[Draft]:
-    """Return the checked writes, each as long as possible."""
+    """Return the checked writes, each with as many events as possible."""
     # The split depends only on the arguments, so that a repeated write is split the same way.
     key = target.partition.key
     _event_operations(target.partition, target.version, events)  # raises for an id used in two parts
@@ -350,7 +350,7 @@ class CutRows:
 async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
     """Read the rows that a truncation would delete, including leftovers of an interrupted one.
 
-    Two requests, and one more for each further 64 events, which are read completely.
+    Costs two requests, and one more per further 64 events. All events are read completely.
     """
     partition, last = stream.partition, first_version - 1
     row_keys: list[str] = []
@@ -367,7 +367,7 @@ async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
 async def _rows_below(partition: Partition, version: int) -> list[str]:
     """Return the keys of the events before a version and of their ids, including leftovers of a truncation.
 
-    Two requests, and one more for each 1,000 rows.
+    Costs two requests, and one more per 1,000 rows.
     """
     events = await _event_rows(partition, 1, version - 1, ())
     return [row.row_key for row in events] + await _ids_below(partition, version)
@@ -422,7 +422,7 @@ async def truncate(
 async def delete(target: StreamValue) -> None:
     """Replace the header by a tombstone, and delete all events and ids.
 
-    A transient value means the current stream, even if its deletion was interrupted.
+    A `target` without an ETag means the current stream, even if its deletion was interrupted.
     """
     partition, etag, version, was_deleted = target.partition, target.etag, target.version, False
     if etag is None:
@@ -443,7 +443,7 @@ async def _delete(
     doomed: Sequence[str],
     included: Sequence[Operation] = (),
 ) -> str:
-    """Change the header and delete rows, 99 in each transaction. Return the header's last ETag."""
+    """Change the header and delete rows, 99 per transaction. Return the header's last ETag."""
     deletions = [Operation.delete(row_key) for row_key in doomed]
     room = _CHANGES - len(included)
     if included:

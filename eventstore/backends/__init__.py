@@ -1,1 +1,1 @@
-"""The implementations of the table port, one in each module, alike error by error."""
+"""The implementations of the table port, one per module. All raise the same errors."""

@@ -1,11 +1,11 @@
-"""Tables of Azure Table Storage, its emulator Azurite, and Cosmos DB's Table API: one request for each call.
+"""Tables of Azure Table Storage, its emulator Azurite, and Cosmos DB's Table API: one request per call.
 
-The client of azure-data-tables signs and retries requests, and creates tables. Requests for rows are written here and
-sent through that client's pipeline; a transaction is one request.
+The client of azure-data-tables signs and retries requests, and creates tables. This module writes the requests for
+rows, and sends them through the pipeline of that client. A transaction is one request.
 
-Reads are retried after any temporary failure; a transaction only if the service answered that it failed or was busy. If
-a retried transaction is refused, the first attempt may have succeeded: the error says that the outcome is unknown. No
-message shows a url's query.
+A read is retried after any temporary failure. A transaction is retried only if the service answered that it failed or
+was busy. If the service refuses a retried transaction, the first attempt may have succeeded, and the error says that
+the outcome is unknown. No error message shows the query of a url.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class Client:
         return await self._send(request, writes=True)
 
     async def create_table(self, name: str) -> Answer | None:
-        """Create a table unless it exists; return the response if it was refused.
+        """Create a table unless it exists. Return the response if the service refused, otherwise None.
 
         Raises `StoreUnavailableError` and `StoreUrlError`.
         """
@@ -270,7 +270,7 @@ class Client:
 
 
 class _Transport(AioHttpTransport):  # type: ignore[misc]  # loaded late, so it shows no type
-    """Reads responses completely, so that a truncated one is a failure that can be retried."""
+    """Reads responses completely. A truncated response is therefore a failure that can be retried."""
 
     async def send(self, request: HttpRequest, **options: object) -> AsyncHttpResponse:
         answer: AsyncHttpResponse = await super().send(request, **{**options, "stream": False})
@@ -419,7 +419,7 @@ def transaction(
     *,
     is_cosmos: bool,
 ) -> bytes:
-    """Return the request body of a transaction, given escaped keys."""
+    """Return the request body of a transaction. The keys are already escaped."""
     parts = [_BEGIN]
     for index, operation in enumerate(operations):
         verb = operation.verb
@@ -447,12 +447,12 @@ def _row_url(table_url: str, partition_key: str, row_key: str) -> str:
 
 
 def _condition(etag: str) -> str:
-    """Return an ETag as sent. One in a foreign format is replaced by one that no row has."""
+    """Return the ETag to send. An ETag in a foreign format is replaced by one that no row has."""
     return etag if etag == ANY_ETAG or _SERVICE_ETAG.fullmatch(etag) else _NO_ETAG
 
 
 def etags_or_refusal(answer: bytes, count: int) -> tuple[str, ...] | Refusal:
-    """Return the new ETags from the response to a transaction, "" for deleted rows, or the refusal."""
+    """Return the new ETags from the response to a transaction ("" for a deleted row), or the refusal."""
     parts = answer.split(b"HTTP/1.1 ")[1:]
     for part in parts:
         status = int(part[:3])
@@ -561,7 +561,7 @@ class AzureTable(Table):
     async def _send_alone(
         self, partition_key: str, row_key: str, operation: Operation, properties: dict[str, Value]
     ) -> str | None:
-        """Send a transaction of one operation as a plain request, which is cheaper. Return None if that is not safe."""
+        """Send one operation as a plain request, which is cheaper. Return the new ETag, or None if that is unsafe."""
         # Inserts and merges with an ETag qualify: aiohttp does not resend POST and PATCH by itself, and if the client
         # retries one, it conflicts with itself.
         path, headers = f"/{self.name}", {"Content-Type": "application/json"}
@@ -583,7 +583,7 @@ class AzureTable(Table):
         return etag
 
     async def barrier(self) -> None:
-        """No-op: the service answers when a write is durable."""
+        """No-op: the service answers only when a write is durable."""
 
     async def make(self) -> None:
         try:
@@ -600,7 +600,7 @@ class AzureTable(Table):
         raise self._explained(refused)
 
     async def check(self) -> None:
-        """Raise `TableNotFoundError` if the table does not exist. One request."""
+        """Raise `TableNotFoundError` if the table does not exist. Costs one request."""
         await self._page([("PartitionKey", "eq", ""), ("RowKey", "eq", "")], (), None)
 
     async def _row(self, partition_key: str, row_key: str, select: Sequence[str] | None) -> Row | None:
@@ -707,7 +707,7 @@ def _range(name: str, first: str, last: str | None) -> list[tuple[str, str, str]
 
 
 def _select(select: Sequence[str] | None) -> str:
-    """Return the part of a query that names the properties to read, "" for all."""
+    """Return the part of a query that names the properties to read. It is "" for all properties."""
     if select is None:
         return ""
     # No other property can exist, and a comma would separate names.
@@ -716,7 +716,7 @@ def _select(select: Sequence[str] | None) -> str:
 
 
 def _continuation(answer: Answer) -> str | None:
-    """Return the part of a url that requests the next page, which even an empty page can have."""
+    """Return the part of a url that requests the next page, if any. Even an empty page can have a next one."""
     names = ("NextPartitionKey", "NextRowKey")
     values = [(name, answer.headers.get(f"x-ms-continuation-{name}")) for name in names]
     return "&".join(f"{name}={quote(value, safe='')}" for name, value in values if value) or None

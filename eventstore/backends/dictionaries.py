@@ -3,8 +3,8 @@
 The headers of streams share property names, the keys of JSON states and batch ids. A dictionary stores such bytes once
 for each kind of row, and the rows are compressed with it.
 
-Deleting a row does not change a dictionary. So it contains only bytes that most of its samples share, and no data of a
-single row.
+Deleting a row does not change a dictionary. A dictionary therefore contains only bytes that most of its samples share,
+and no data of a single row.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class Dictionary:
 
     @classmethod
     def of(cls, number: int, kind: str, rows: Iterable[bytes]) -> Dictionary:
-        """Train a dictionary on the first rows."""
+        """Train a dictionary on the first of these rows."""
         samples = list(islice(rows, _MOST_SAMPLES))
         new = cls(number, kind, shared_bytes(samples), 0)
         new.size = sum(len(new.compress(sample)) for sample in samples) / len(samples)
         return new
 
     def compress(self, small: bytes) -> bytes:
-        """Return the small part of a row compressed, or unchanged if that is shorter or it is large."""
+        """Compress the small part of a row. Return it unchanged if it is large or would not shrink."""
         if len(small) > _MAX_BYTES:
             return small
         compressed = self._mark + self._compress(small)
@@ -95,7 +95,7 @@ class Dictionary:
 
 
 class Dictionaries:
-    """The dictionaries of one table. Rows are read by number, and written with the newest of their kind."""
+    """The dictionaries of one table. A row names its own by number, and is written with the newest of its kind."""
 
     def __init__(self, stored: Iterable[Dictionary] = ()) -> None:
         self.by_number: dict[int, Dictionary] = {}
@@ -113,7 +113,7 @@ class Dictionaries:
         return small[1:2] != b"" and small[1] not in self.by_number
 
     def plain(self, small: bytes) -> bytes:
-        """Return the small part of a row decompressed; unchanged, and so no valid msgpack, if that fails."""
+        """Decompress the small part of a row. If that fails, return it unchanged; it is then not valid msgpack."""
         if small[:1] == MARK:
             with suppress(LookupError, zstandard.ZstdError):
                 return self.by_number[small[1]].decompress(small)

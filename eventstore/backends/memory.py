@@ -39,7 +39,7 @@ class MemoryPartition:
         return self._order[bisect_left(self._order, first) : bisect_right(self._order, last)]
 
     def put(self, stored_key: str, row: Row | None) -> None:
-        """Insert or replace a row, or delete it for None."""
+        """Insert or replace a row, or delete it if `row` is None."""
         if row is None:
             del self.rows[stored_key]
             self._order = None
@@ -135,7 +135,7 @@ class MemoryTable(port.Table):
         return tuple([row.etag if row else "" for row in changes])
 
     async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[TransactionResult]:
-        """Run several transactions, all of them visible to readers at once."""
+        """Run several transactions. Readers see the changes of all of them at once."""
         results: list[TransactionResult] = []
         with self._lock:
             for partition_key, operations in transactions:
@@ -148,7 +148,7 @@ class MemoryTable(port.Table):
     async def query_each(
         self, partition_keys: Sequence[str], first: str, last: str
     ) -> list[tuple[Row, ...] | None]:
-        """Read several partitions, so that no write comes in between."""
+        """Read several partitions without a write in between."""
         with self._lock:
             pages = [await self.query(key, first, last) for key in partition_keys]
         return [page.rows if page.continuation is None else None for page in pages]
@@ -185,7 +185,7 @@ _shared: dict[str, MemoryStore] = {}
 
 
 def open_memory(url: str) -> MemoryStore:
-    """Open `memory:`, always a new store, or `memory:NAME`, always the same store of this process."""
+    """Open a store: a new one for `memory:`, always the same one of this process for `memory:NAME`."""
     if url == "memory:":
         return MemoryStore(url)
     return _shared.setdefault(url, MemoryStore(url))
@@ -205,7 +205,7 @@ def _read(row: Row, select: Sequence[str] | None) -> Row:
 
 
 def _changed(before: Row | None, after: Row, operation: Operation, index: int) -> Row | None:
-    """Return the row after an operation, None if deleted. Raises the `RowError` of a refused operation."""
+    """Return the row after an operation, None if it was deleted. Raises the `RowError` of a refused operation."""
     if before is None:
         if operation.verb not in _INSERTING:
             raise RowNotFoundError(operation.row_key, index)

@@ -1,11 +1,11 @@
-"""Tables in a PostgreSQL database: one round trip for each call, safe for any number of machines.
+"""Tables in a PostgreSQL database: one round trip per call, safe for any number of machines.
 
 A row is a row of one SQL table, addressed by two keys that are compared bytewise. A transaction is one pipeline whose
 statements fail unless they change their row, so the server rolls back a refused transaction. Transactions that start
 while another is being committed are committed together. Reads of selected properties that start in the same step of the
 event loop are one statement.
 
-Each event loop has its own connections, which are not used after a fork. Messages show host and database of a url only.
+Each event loop has its own connections, which are not used after a fork. Errors show only host and database of a url.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _ROLLBACK_SECONDS = 5
 _ATTEMPTS = 5
 _PAUSE_SECONDS = 0.1
 _ALONG_BYTES = 16 * 2**10
-"""The bytes of the large part that a projection reads at first, which include the shortest properties."""
+"""How many bytes of the large part a projection reads first. They include the shortest properties."""
 
 # Division by zero (see `_Statements`), unique violation, serialisation failure, deadlock.
 _NOT_COMMITTED = frozenset({"22012", "23505", "40001", "40P01"})
@@ -166,7 +166,7 @@ class _Changes:
 
     @property
     def merges(self) -> bool:
-        """Whether it merges, so that rows must be read first."""
+        """Whether the transaction merges rows. If so, they must be read first."""
         return any(each.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE) for each in self.operations)
 
     @property
@@ -209,7 +209,7 @@ class _Changes:
 
 _Read = tuple[Sequence[str], asyncio.Future[list[StoredRow]]]
 _Waiting = tuple[_Changes, asyncio.Future[tuple[str, ...]]]
-"""A transaction, and what who waits for it waits for."""
+"""A transaction, and the future for its new ETags."""
 
 
 class _NotCommittedError(Exception):
@@ -274,7 +274,7 @@ class _LoopPool:
                 await connection.execute(statement)
 
     async def rewrite(self, sql: Composed, name: str) -> str:
-        """Rewrite a table without a time limit. Return why deleted rows may remain, or ""."""
+        """Rewrite a table without a time limit. Return the reason why deleted rows may remain, "" if none do."""
         notices: list[str] = []
         connection = await self._connect()
         connection.add_notice_handler(
@@ -295,7 +295,7 @@ class _LoopPool:
         return f"an open transaction may still read {kept[1]} of them" if kept else ""
 
     async def commit(self, changes: _Changes) -> tuple[str, ...]:
-        """Commit a transaction, together with others that arrive during another commit."""
+        """Commit a transaction, in one group with those that arrive while a previous commit is running."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((changes, future))
         if self._committing is None or self._committing.done():
@@ -376,7 +376,7 @@ class _LoopPool:
             await asyncio.gather(*map(self._commit_in_turn, alone.values()))
 
     async def _commit_together(self, group: Sequence[_Waiting]) -> None:
-        """Commit a group at once. If the server rolls it back, settle none, so that each is retried alone."""
+        """Commit a group at once. If the server rolls it back, settle no transaction; each is then retried alone."""
         try:
             await self._send([(changes, {}) for changes, _ in group])
         except StoreUnavailableError as error:
@@ -418,7 +418,7 @@ class _LoopPool:
         return {each[0]: each for each in rows}
 
     async def _send(self, group: Sequence[tuple[_Changes, Mapping[str, StoredRow]]]) -> None:
-        """Run transactions in one of the server's. Raises `_NotCommittedError` if one is refused."""
+        """Run a group as one transaction of the server. Raises `_NotCommittedError` if an operation is refused."""
         statements = [each for changes, found in group for each in changes.statements(found)]
         async with self._connection(writes=True) as connection:
             if len(statements) == 1 and self._store.begin == _BEGIN:
@@ -443,9 +443,9 @@ class _LoopPool:
 
 @asynccontextmanager
 async def _answered_in(seconds: float) -> AsyncIterator[None]:
-    """Raise `TimeoutError` in the block after these seconds, without those in which the event loop was blocked.
+    """Raise `TimeoutError` in the block after these seconds. Time in which the event loop was blocked does not count.
 
-    A single timer would end a block whose answer came while the loop was blocked.
+    A single timer would end a block whose answer arrived while the loop was blocked.
     """
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle
@@ -505,7 +505,7 @@ class PostgresTable(SqlTable):
         return await self._store.session().commit(_Changes.of(self._sql, partition_key, operations))
 
     async def barrier(self) -> None:
-        """No-op: a commit is durable once answered, or `open` refuses the server."""
+        """No-op: a commit is durable once answered. `open` refuses a server with other settings."""
 
     async def scrub(self) -> None:
         """Rewrite the table without deleted rows. The write-ahead log and backups keep them until they are recycled."""
@@ -514,7 +514,7 @@ class PostgresTable(SqlTable):
             raise StoreUnavailableError(f"{self.store_url}: {self.name} may still hold deleted rows: {left}.")
 
     async def open(self, *, make: bool) -> None:
-        """Check server and table, and create the table unless it exists. One round trip, six to create it."""
+        """Check the server and the table. If `make`, create a missing table: six round trips, otherwise one."""
         if await self._is_there():
             return
         if not make:
@@ -567,9 +567,9 @@ _LOOK = SQL(
 
 _BEGIN: tuple[LiteralString, ...] = ("BEGIN",)
 _LIMITS = "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
-"""Of each connection. No `statement_timeout`: it would end a COMMIT that waits for a replica, as if it had not to."""
+"""The settings of each connection. A `statement_timeout` would end a COMMIT that waits for a replica, as a success."""
 _SET_LOCAL: LiteralString = "SET LOCAL lock_timeout = '10s'"
-"""Sent with each transaction where a pooler takes no settings for a connection."""
+"""Sent with each transaction if a pooler accepts no settings for a connection."""
 
 _FORM = (
     "The store url is not valid for PostgreSQL; its form is "

@@ -24,7 +24,7 @@ from eventstore.port import ANY_ETAG, Int64, Page, Row, Value
 
 LARGE_BYTES = 2048
 _LEAST_LARGE_BYTES = 512  # rows written before this was raised have large properties from here on
-"""Larger binary properties are stored in the large part."""
+"""Binary properties above this size are stored in the large part."""
 
 _NAMES = frozenset({str})
 _KINDS = frozenset({str, bool, int, Int64, float, datetime, UUID, bytes})
@@ -145,10 +145,10 @@ StoredRow = tuple[str, int, int, bytes, Any]
 """Row key (in a scan both keys), ETag, time, small and large part."""
 
 PAGE_BYTES = 4 * 2**20
-"""Ends a page of complete rows, so that it fits into memory, as with a table service."""
+"""A page of complete rows ends at this size, to fit into memory, as with a table service."""
 
 ALONG_BYTES = 64 * 2**10
-"""The maximum large part of a first row that is read with the small part."""
+"""The maximum size of a large part that is read together with the small part of its row."""
 
 _LAST = "\U0010ffff" * 257
 """Sorts after all stored keys."""
@@ -190,14 +190,14 @@ class SqlTable(port.Table):
         return await self.page("scan", (escape(row_key), low, high), select)
 
     async def page(self, kind: PageKind, bounds: tuple[str, str, str], select: Sequence[str] | None) -> Page:
-        """Read a page by one of the statements for it."""
+        """Read a page with the SQL statement for its kind."""
         raise NotImplementedError
 
 
 def read_page(
     bounds: Sequence[str], found: Iterable[StoredRow], decode: Decode = unpack, most: float = inf
 ) -> Page:
-    """Return a page of rows, limited in number and bytes. A corrupt row ends it.
+    """Return a page of rows, limited in number and bytes. The page ends before a corrupt row.
 
     Raises `DamagedRowError` if the first row is corrupt.
     """

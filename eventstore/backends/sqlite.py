@@ -453,7 +453,7 @@ class SqliteTable(SqlTable):
         self.sql = Statements(name)
 
     def dictionaries(self, connection: SqliteConnection, *, again: bool = False) -> Dictionaries:
-        """Return the table's dictionaries; they are read once, or `again`."""
+        """Return the table's dictionaries. They are read by the first call, and again if `again`."""
         found = connection.dictionaries.get(self.name)
         if found is None or again:
             is_there = self._store.has_table(self.sql.dictionaries_table)
@@ -510,7 +510,7 @@ class SqliteTable(SqlTable):
             return changes.carry_out(connection)
 
     async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[TransactionResult]:
-        """Run several transactions in one of SQLite's. A refused one is rolled back alone."""
+        """Run several transactions as one SQLite transaction. A refused one is rolled back alone."""
         checked: list[Changes | Exception] = []
         for partition_key, operations in transactions:
             try:
@@ -532,9 +532,9 @@ class SqliteTable(SqlTable):
     def _attempt_together(
         self, checked: Sequence[Changes | Exception], connection: SqliteConnection
     ) -> list[TransactionResult] | None:
-        """Carry out transactions of one insert or one replacement each, with one statement for all of a kind.
+        """Run transactions of one insert or one replacement each: one statement for all inserts, one for the rest.
 
-        Returns None, and has changed nothing, when one of them is another or is refused.
+        Return None, and change nothing, if there are few, two share a partition, or one is of another kind or refused.
         """
         changes = [each for each in checked if isinstance(each, Changes)]
         if len(changes) < FEWEST_TOGETHER or len({each.partition for each in changes}) < len(changes):
@@ -571,7 +571,7 @@ class SqliteTable(SqlTable):
     def _compressed(
         self, changes: Sequence[Changes], connection: SqliteConnection
     ) -> Iterator[tuple[bytes, bytes | None]]:
-        """Return the small and large part of each row. Rows of a kind without a fit dictionary get a new one."""
+        """Return the compressed small and the large part of each row. Kinds without a fitting dictionary get one."""
         parts = [each.packed(connection) for each in changes]
         by_kind: defaultdict[str, list[int]] = defaultdict(list)
         for number, each in enumerate(changes):
@@ -643,7 +643,7 @@ class SqliteTable(SqlTable):
             return read_page(bounds, self.plain(connection, cursor), most=most)
 
     def _project_first(self, bounds: tuple[str, str, str], select: Sequence[str]) -> Page | None:
-        """Read rows in one statement; None if it cannot return all requested large properties."""
+        """Read rows in one statement. Return None if it cannot return all requested large properties."""
         # It returns those of the first row, a stream's header or the first of some events, up to `ALONG_BYTES`.
         with self._store.reading() as connection:
             rows = connection.statement.execute(self.sql.project_first, (bounds[1], *bounds)).fetchall()
@@ -668,7 +668,7 @@ class SqliteTable(SqlTable):
                 connection.roll_back()
 
     def _read_large(self, connection: SqliteConnection, row_id: int, length: int) -> bytes:
-        """Read the first bytes of a row's large part, and only their pages."""
+        """Read the first bytes of a row's large part, and no other page of it."""
         try:
             with connection.blobopen(self.sql.rows_table, "large", row_id, readonly=True) as blob:
                 return blob.read(length)
@@ -679,7 +679,7 @@ class SqliteTable(SqlTable):
 
 
 def _attempt(changes: Changes, connection: SqliteConnection) -> TransactionResult:
-    """Run one of several transactions. If refused, roll it back alone and return the error."""
+    """Run one of several transactions. If it is refused, roll it back alone and return the error."""
     # A single refused operation has changed nothing, so only several need a savepoint.
     execute, several = connection.statement.execute, len(changes.operations) > 1
     if several:
