@@ -43,7 +43,7 @@ class Problems:
 class CallInterceptor:
     """Wraps the calls of a handler and of its messages' validators.
 
-    This one adds nothing; `runtime.supervision` adds time limits.
+    This class adds nothing; `runtime.supervision` adds time limits.
     """
 
     def method(self, method: Method) -> Method:
@@ -144,7 +144,7 @@ class HandlerDefinition:
 class App:
     """Handlers that run together: `app = App(ShootingRange, LeaderBoard)`.
 
-    `name` identifies the app that owns a table, so that handlers may be renamed. Without one, handler names do.
+    `name` identifies the app that owns a table, and handlers may then be renamed. By default, the handler names do.
 
     Raises `AppError` with a sentence for each problem: duplicate names, invalid method signatures, business ids of
     unsupported types, mutable fields, and gaps between schema versions.
@@ -174,7 +174,7 @@ class App:
         return tuple(definition.handler_type for definition in self.handlers.values())
 
     def keyed(self, draw_key: bytes | None) -> App:
-        """Return the app for a table whose draws are keyed with this secret, or for None, not keyed."""
+        """Return the app for a table whose draws are keyed with this secret. If it is None, they are not keyed."""
         if draw_key == self.draw_key:
             return self
         return _made(type(self), self.handler_types, self.name, draw_key)
@@ -211,7 +211,7 @@ def _made(
 
 
 def _check_one_type(name: str, one: type[Message], other: type[Message]) -> None:
-    """Raise `AppError` if two types take messages of the same name."""
+    """Raise `AppError` if two message types have the same name or alias."""
     if one is other:
         return
     if message_name(one) == message_name(other):

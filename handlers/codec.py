@@ -1,7 +1,7 @@
 """The codec of messages and states: models as JSON, with the same bytes on every machine.
 
-Handlers get only states and messages decoded from bytes, even the first time, so a replay from stored bytes gets the
-same. States are equal if their bytes are.
+Handlers get only states and messages decoded from bytes, even the first time. A replay from stored bytes
+therefore gets equal ones. States are equal if their bytes are.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _parts(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - a type expressio
 
 
 def _written_parts(annotation: Any, above: frozenset[Any]) -> Iterator[Any]:  # noqa: ANN401 - a type expression
-    """Yield `_parts`, and those inside root models, which JSON does not show."""
+    """Yield the types of `_parts`, and the types inside root models, which JSON does not name."""
     for part in _parts(annotation):
         yield part
         if isinstance(part, type) and issubclass(part, RootModel) and part not in above:
@@ -171,7 +171,7 @@ _MAX_REMEMBERED = 1000
 
 
 class Plain:
-    """A test whether an instance of a plain model needs no second look."""
+    """Tests whether an instance of a plain model needs no comparison with its decoded JSON."""
 
     __slots__ = ("_fields", "_max_bytes", "_names", "_shapes", "_types")
 
@@ -195,7 +195,7 @@ class Plain:
         )
 
     def _allows(self, shape: tuple[object, ...]) -> bool:
-        """Return whether a shape has these fields with allowed types."""
+        """Return whether a shape has the model's fields with allowed types."""
         names, types = shape[: len(self._names)], shape[len(self._names) :]
         if names != self._names or not all(map(contains, self._types, types)):
             return False
@@ -216,7 +216,7 @@ class Plain:
 
 
 def find_plain(model_type: type[BaseModel]) -> Plain | None:
-    """Return the test for instances of a plain model, None if the model is not plain."""
+    """Return the test for instances of a model, None if the model is not plain."""
     schema: Any = model_type.__pydantic_core_schema__
     is_plain = schema["type"] == "model" and not schema.get("root_model") and _only_checks(schema)
     types = {name: _types(field) for name, field in schema["schema"]["fields"].items()} if is_plain else {}
@@ -224,7 +224,7 @@ def find_plain(model_type: type[BaseModel]) -> Plain | None:
 
 
 def _types(field: Any) -> frozenset[type] | None:  # noqa: ANN401 - pydantic's schema
-    """Return the types that a field's values are decoded to, None for a field with rules of its own."""
+    """Return the types that a field's values are decoded to, None if the field has rules of its own."""
     if not set(field) <= {"type", "schema", "metadata"}:
         return None
     inner = field["schema"]
@@ -301,9 +301,9 @@ def _may_be_odd(part: Any, config: ConfigDict) -> bool:  # noqa: ANN401 - a type
 def _find_odd(
     model_type: type[BaseModel], models: Collection[type[BaseModel]], parts: set[Any]
 ) -> dict[type, tuple[int, tuple[str, ...]]]:
-    """Return for each model inside a type its number of fields and those that may hold odd values.
+    """Return, for each model inside a type, the number of its fields and the names of those that may hold odd values.
 
-    Empty if all values must be compared.
+    The result is empty if all values must be compared.
     """
     enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
     if (
@@ -423,7 +423,7 @@ class Codec(Generic[M]):
 
     @property
     def exact(self) -> Callable[[str | bytes], str | bytes] | None:
-        """A codec for bodies whose numbers are text, so that a Decimal keeps all digits; None if the type has none."""
+        """A function that writes the Decimals of a body as text, with all digits; None if the type has no Decimal."""
         return self._with_all_digits if self._decimals else None
 
     def _with_all_digits(self, body: str | bytes) -> str | bytes:
@@ -446,7 +446,7 @@ class Codec(Generic[M]):
         return encoded if self._comes_back(model) else self.canonical(model, encoded)[1]
 
     def _comes_back(self, value: Any) -> bool:  # noqa: ANN401 - any field value
-        """Return whether a value certainly decodes to itself, without a comparison."""
+        """Return whether a value certainly decodes to itself. If not, it must be compared."""
         kind = type(value)
         if kind in _CERTAIN and kind is not float:
             return True
@@ -604,8 +604,8 @@ def unpack(
 ) -> Any:  # noqa: ANN401 - any value that msgpack knows
     """Unpack untrusted msgpack in bounded memory.
 
-    `most`, if given, limits the items of each array or map, and saves a first pass over the data. Raises `ValueError`,
-    `TypeError` and errors of msgpack; `msgpack.StackError`, a `ValueError`, for data that is nested too deeply.
+    `most`, if given, limits the number of items in each array or map, and saves a first pass over the data. Raises
+    `ValueError`, `TypeError` and errors of msgpack. Data that is nested too deeply raises `msgpack.StackError`.
     """
     containers = items = 0
 

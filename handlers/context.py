@@ -1,7 +1,7 @@
 """The context: a handler's clock, guids, random numbers, captured values and outputs.
 
-Guids and random numbers are derived from the message; clock and captured values are recorded with the version. So a
-replay reads the same.
+Guids and random numbers are derived from the message; clock and captured values are recorded with the version. A
+replay therefore reads the same values.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Context:
     - `recorded`: the captured values of the version to replay, packed with msgpack; None for a new message.
     - `place`: the prefix of the names of documents, unique for each attempt; by default derived from the message.
     - `draw_key`: the secret of a table whose draws are keyed.
-    - `room`: the limits of outputs, if any. `exceeded` is the error raised for exceeding them, or the time limit.
+    - `room`: the limits of outputs, if any. `exceeded` is the error if these or the time limit were exceeded.
     """
 
     __slots__ = ("_business_id", "_guids", "_headers", "_message_id", "_now", "_place", "_random", "_recorded", "_room",
@@ -149,7 +149,7 @@ class Context:
 
     @property
     def now(self) -> datetime:
-        """The time at which the message was first handled, in UTC. Never earlier than that of the version before."""
+        """The time at which the message was first handled, in UTC. Never earlier than that of the previous version."""
         return _EPOCH + timedelta(microseconds=self._now)
 
     @property
@@ -192,8 +192,8 @@ class Context:
     ) -> DocumentReference:
         """Store a document before the outputs are published, and return a reference to it for the state and outputs.
 
-        `content` is bytes or, better, a function that returns them. The function is called once, not in a replay, and
-        may be nondeterministic. `name` is a file name, unique among the documents of a message, and the end of the
+        `content` is bytes or, better, a function that returns them. The function is called once, never in a replay,
+        and may be nondeterministic. `name` is a file name, unique among the documents of a message, and the end of the
         reference's name. The reference is recorded with the version.
 
         Raises `DocumentError` for an invalid name or media type, content that is not bytes, and more than 100 documents

@@ -184,7 +184,7 @@ class SeededRandom(random.Random):
         return drawn
 
     def _places(self, count: int, k: int) -> list[int]:
-        """Return `k` different numbers below `count`: by rejection if few of many, otherwise from a pool."""
+        """Return `k` different numbers below `count`: by rejection if they are few of many, otherwise from a pool."""
         if not 0 <= k <= count:
             raise ValueError(f"A sample of {k} items needs a population of at least {k}, not {count}.")
         small = _SMALL_POOL
@@ -220,13 +220,13 @@ for _name, _method in vars(random.Random).items():
 
 @lru_cache(maxsize=64)
 def _stream_prefix(handler: str, business_id: str) -> bytes:
-    """Return the part shared by all messages of a stream; cached, as a worker handles many in a row."""
+    """Return the hash input that all messages of a stream share. Cached: a worker handles many in a row."""
     return _with_length(handler) + _with_length(business_id)
 
 
 @lru_cache(maxsize=1024)
 def _suffix(kind: str, counter: int) -> bytes:
-    """Return the end of the hashed bytes of a draw; cached, as most draws are the first few of a kind."""
+    """Return the last bytes of the hash input of a draw. Cached: most draws are among the first few of their kind."""
     return _with_length(kind) + counter.to_bytes(8, "big")
 
 

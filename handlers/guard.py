@@ -90,7 +90,7 @@ def _guard_method(method: Callable[..., Any], before: Callable[[], None]) -> Cal
 
 
 class Bindings:
-    """Rebinds names of nondeterministic functions in user modules, as from `from uuid import uuid4`, to guards.
+    """Rebinds names of nondeterministic functions in user modules, as bound by `from uuid import uuid4`, to guards.
 
     The modules are those that define the handlers, and the user modules that these import.
     """
@@ -136,7 +136,7 @@ class Bindings:
 
 
 def _module_of(value: object) -> ModuleType | None:
-    """Return the module that a value is, or that defines it or its class, without reading attributes of an instance."""
+    """Return a module itself, or the one that defines a value or its class. Reads no attributes of an instance."""
     kind = type(value)
     if issubclass(kind, ModuleType):
         return value  # type: ignore[return-value] # as was just asked

@@ -1,6 +1,6 @@
 """The guards of nondeterministic functions: `time.time` raises in a thread that runs a handler.
 
-Module dicts are unchanged, for other threads and for tests that patch them. An attribute lookup in a guarded module
+Module dicts stay unchanged, for other threads and for tests that patch them. An attribute lookup in a guarded module
 costs 0.2 microseconds more. I/O is guarded through Python's audit events, whichever function raises them.
 """
 
@@ -69,7 +69,7 @@ _FUNCTIONS: Mapping[str, Mapping[str, str]] = {
 """Functions by module, with their alternatives. Those that this version of Python lacks are skipped."""
 
 PURE_WITH: Mapping[str, int] = {"time.gmtime": 1, "time.asctime": 1, "time.strftime": 2}
-"""Functions that are pure with this number of arguments, as one of them is the time."""
+"""Functions that are pure with this number of arguments, one of which is the time."""
 
 _EVENT_FAMILIES = _names(
     "open os socket subprocess sqlite3 urllib http ftplib imaplib nntplib poplib smtplib telnetlib shutil tempfile "
@@ -84,7 +84,7 @@ _EXEMPT = _names(
     "importlib _frozen_importlib _frozen_importlib_external zipimport logging warnings linecache traceback "
     "zoneinfo"
 )
-"""Modules that may call all of these, since a handler's result does not depend on it."""
+"""Modules that may call all of these functions, since a handler's result does not depend on the calls."""
 
 
 def check(call: str, instead: str) -> None:
@@ -173,7 +173,7 @@ class _Proxy(type):
         return hash(cls.original)
 
     def live(cls) -> Any:  # noqa: ANN401 - a class like the original
-        """Return the class that the module holds now, which may be a test's, with a frozen clock."""
+        """Return the class that the module holds now, which may be that of a test, with a frozen clock."""
         return _holds[cls.original.__name__]
 
 
@@ -307,7 +307,7 @@ ORIGINALS = MappingProxyType({key: vars(importlib.import_module(key[0]))[key[1]]
 
 
 def guard_audit_events() -> None:
-    """Listen to audit events, once in this process. Costs 0.1 microseconds for each event."""
+    """Listen to audit events, once in this process. Costs 0.1 microseconds per event."""
     sys.addaudithook(_hear)
 
 

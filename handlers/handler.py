@@ -61,8 +61,8 @@ def handles(*, by: str, revision: int = 1) -> Mark:
     """Declare a method as the handler of the message type of its second argument.
 
     `by` names the field with the business id; a dotted path names a field of a nested model. `revision`, from 1,
-    distinguishes methods for one message type: new messages take the highest, a replay the one that handled the message
-    first. Raises `AppError` for other values.
+    distinguishes methods for one message type: a new message takes the highest, a replay the recorded one. Raises
+    `AppError` for other values.
     """
     if not isinstance(by, str) or not all(by.split(".")):  # type: ignore[redundant-expr] # whatever is given
         raise AppError(f'@handles takes the name of the field of the business id, by="FIELD", not by={by!r}.')
@@ -196,7 +196,7 @@ def _advice(method: Callable[..., Any]) -> str:
 
 
 def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tuple[str, ...], KeyKind]:
-    """Return the path in the body's JSON of the field that `by` names, and the kind of its type.
+    """Return the path of the field that `by` names in the JSON of the body, and the kind of its type.
 
     Raises `AppError` if there is no such field, or its type is not str, UUID or a strict int.
     """

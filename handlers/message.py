@@ -13,7 +13,7 @@ from handlers.codec import JSON, Codec
 from handlers.errors import AppError, CodecError
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-"""A valid name in keys and on the wire, where a handler's is followed by "-" and the business id."""
+"""A valid name in keys and on the wire. In a key, "-" and the business id follow the name of a handler."""
 
 
 def stable_name(name: str, owner: str) -> str:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from fpdf import FPDF
 
 _OF_THE_FONT = "latin-1"
-"""The encoding of built-in PDF fonts; other letters are printed as question marks."""
+"""The encoding of built-in PDF fonts; other characters are printed as question marks."""
 
 
 def print_page(title: str, lines: Iterable[str]) -> bytes:

@@ -148,7 +148,7 @@ _COMMENT = re.compile(
 
 
 def _silence(module: SourceModule, findings: list[Finding], checked: list[ast.ClassDef]) -> Iterator[Finding]:
-    """Yield the findings that are not silenced by a `noqa` comment on their line or statement, and unused comments."""
+    """Yield the findings that no `noqa` comment silences, and one for each unused or unexplained comment."""
     comments: dict[int, tuple[int, list[str], str]] = {}
     for token in tokenize.generate_tokens(io.StringIO(module.text).readline) if findings or checked else ():
         if token.type == tokenize.COMMENT and (match := _COMMENT.search(token.string)):

@@ -429,7 +429,7 @@ _VALIDATORS = listed(
 
 
 def check_model(class_: Class, given: frozenset[str] = frozenset(), *, nested: bool = True) -> None:
-    """Follow the code that decoding a model may call, in nested models too. Given fields need no default."""
+    """Follow the code that decoding a model may call, in nested models too. Fields in `given` need no default."""
     checker = class_.scope.checker
     key = ("model", class_, given, nested, checker.mode)
     if key in checker.known:

@@ -212,7 +212,7 @@ def is_indifferent(callee: Value) -> bool:
 
 
 def orderless(node: ast.expr, scope: Scope) -> Value:
-    """Evaluate an expression whose order does not matter, so that it may make a list of a set."""
+    """Evaluate an expression whose order does not matter. It may convert a set to a list."""
     match node:
         case ast.ListComp(elt, generators):
             return scope.evaluate(ast.copy_location(ast.GeneratorExp(elt, generators), node))
@@ -293,7 +293,7 @@ def _changed(name: str, receiver: Value, arguments: Arguments) -> Value:
 
 
 def call(callee: External | values.Attribute, arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
-    """Return the possible results of a library's function or method, and report it if it breaks a rule."""
+    """Return the possible results of a call to a library function or method. Report the call if it breaks a rule."""
     receiver: Value = () if isinstance(callee, External) else (callee.receiver,)
     if isinstance(callee, External):
         name, arguments = callee.name, arguments.after(*callee.bound)
@@ -404,7 +404,7 @@ _SET_RESULTS = listed("union intersection difference symmetric_difference copy")
 
 
 def _result(name: str, receiver: Value, arguments: Arguments, called_back: Value) -> Value:  # noqa: C901, PLR0911, PLR0912 - one table of cases
-    """Return the possible results of a function; `called_back` are those of functions among its arguments."""
+    """Return the possible results of a function. `called_back` are the results of functions among its arguments."""
     first, method = arguments.first, name.rpartition(".")[2]
     match receiver:
         case (Instance(of=Class() as of),) if method in _BUILDERS | _COPYING_METHODS:

@@ -44,7 +44,7 @@ Bindings = dict[str, list[Binding]]
 
 
 def bindings_of(body: Iterable[ast.stmt]) -> Bindings:
-    """Return all bindings of the names that a body binds outside its functions and classes; `*` are star imports."""
+    """Return, by name, the bindings of a body outside its functions and classes. Star imports have the name `*`."""
     bindings: Bindings = {}
     for name, binding in _bound(body):
         bindings.setdefault(name, []).append(binding)
@@ -90,7 +90,7 @@ _PACKAGE = "__init__.py"
 
 @dataclass(eq=False)
 class SourceModule:
-    """A module of the user's, with its top-level names, and names that a function declares `global`."""
+    """A user's module, with its top-level names and the names that its functions declare `global`."""
 
     name: str
     path: Path

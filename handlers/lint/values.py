@@ -35,7 +35,7 @@ class Owner(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance of a user's class, or of a library's by its full name; "" if its class is unknown.
+    """An instance of a user's class, or of a library class by its full name; "" if its class is unknown.
 
     `element` is the value of its items in iteration, `item` that of subscripts, and `parts` the members of a tuple of
     known length. `after` restricts the attributes of `super()` to those of later classes.
@@ -66,7 +66,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function, method or lambda of the user's; `bound` are its first arguments, as the `self` of a method."""
+    """A user's function, method or lambda; `bound` are its first arguments, as the `self` of a method."""
 
     node: FunctionNode
     scope: Scope
@@ -92,7 +92,7 @@ _RECORDS = ("dataclass", "attr.s", "define")
 
 
 class Class:
-    """A class of the user's, with its enclosing scope."""
+    """A user's class, with its enclosing scope."""
 
     def __init__(self, node: ast.ClassDef, scope: Scope) -> None:
         self.node, self.scope, self.name = node, scope, node.name
@@ -135,7 +135,7 @@ class Class:
         return []
 
     def function(self, node: FunctionNode, *bound: Value) -> Function:
-        """Return a method. It does not see the other names of the body."""
+        """Return a method. The method does not see the other names of the class body."""
         return Function(node, self.scope, self, bound)
 
     def value_of(self, option: Instance | Class, binding: Binding, node: ast.AST) -> Value:
@@ -170,7 +170,7 @@ _DEEPEST_NESTING = 4
 
 
 def join(*values: Value) -> Value:
-    """Return a value with the alternatives of all given values; None adds none."""
+    """Return a value with the alternatives of all given values, but without None if there are others."""
     options = dict.fromkeys(option for value in values for option in value)
     known = tuple(option for option in options if option != NONE)[:_MOST_OPTIONS]
     return known or (tuple(options) if all(values) else ())
@@ -242,7 +242,7 @@ def fresh(value: Value) -> Value:
 
 
 def type_name(option: Option) -> str:
-    """Return the full name of an alternative's class, "" if it is unknown or the user's."""
+    """Return the full name of the class of an alternative, or "" if the class is unknown or user-defined."""
     return option.of if isinstance(option, Instance) and isinstance(option.of, str) else ""
 
 
@@ -362,7 +362,7 @@ class Checker:
     ) -> Iterator[None]:
         """Add a function or name to the chain of calls within the block.
 
-        Turn off reports, or those of code that may run on import, where mutations are allowed.
+        `quietly` turns off all reports. `importing` turns off those that do not apply to code run on import.
         """
         before = self.mode, self.chain
         self.mode = (self.mode[0] or quietly, self.mode[1] or importing)

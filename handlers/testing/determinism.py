@@ -79,7 +79,7 @@ def check_determinism(
 
 
 def _run(app: App, number: int, scenario: Scenario, earlier: Sequence[Result] | None = None) -> list[Result]:
-    """Handle the messages of a scenario. With captured values, handle each twice and return both results."""
+    """Handle the messages of a scenario. With the results in `earlier`, handle each twice and return both results."""
     name, business_id, messages = scenario
     handler = app.handlers[name]
     state, results = handler.initial, []
@@ -137,7 +137,7 @@ def main() -> None:
 def _failures(
     scenarios: list[Scenario], here: list[list[Result]], there: list[list[Result]]
 ) -> Iterator[tuple[tuple[int, int], str]]:
-    """Yield the messages that differ with their sizes; the smallest is reported."""
+    """Yield each message whose results differ, after its size. The caller reports the smallest one."""
     for scenario, ours, theirs in zip(scenarios, here, there, strict=True):
         for at, first in enumerate(ours):
             lines = [*_differences(first, theirs[2 * at])] or [*_differences(first, theirs[2 * at + 1])]

@@ -104,7 +104,7 @@ _POSSIBLE: Mapping[str, Callable[..., bool]] = {
         ("gauss", "normalvariate", "expovariate"), lambda value, *_: isinstance(value, float | int)
     ),
 }
-"""By method: whether it can return a value for its arguments."""
+"""By method: a function that tells whether the method can return a value for its arguments."""
 
 
 def _stubbed(name: str, is_possible: Callable[..., bool]) -> Callable[..., Any]:
@@ -135,7 +135,7 @@ for _name, _is_possible in _POSSIBLE.items():
 
 @dataclass(frozen=True, slots=True)
 class Stubs:
-    """The stubs for one message; None for random numbers or guids derived from the message."""
+    """The stubs for one message. None means that random numbers or guids are derived from the message."""
 
     draws: tuple[Any, ...] | None = None
     guids: tuple[UUID, ...] | None = None
@@ -219,7 +219,7 @@ def differences(expected: Any, actual: Any, where: str) -> Iterator[str]:  # noq
 def differences_of_messages(
     expected: Sequence[Message | type[Message]], actual: Sequence[Message]
 ) -> Iterator[str]:
-    """Yield a line for each difference between messages. An expected type matches any message of it."""
+    """Yield a line for each difference between messages. An expected type matches any message of that type."""
     for at, (one, other) in enumerate(zip_longest(expected, actual, fillvalue=_NOTHING)):
         if isinstance(one, type):
             if type(other) is not one:
@@ -306,7 +306,7 @@ class Handled(Generic[S]):
     def then(
         self, *, publishes: Sequence[Message | type[Message]] | None = None, state: S | None = None
     ) -> Handled[S]:
-        """Expect outputs, in this order, and the next state. None is not compared.
+        """Expect outputs, in this order, and the next state. An argument that is None is not compared.
 
         A message type matches any message of the type. Raises `AssertionError` with each field that differs.
         """

@@ -1,7 +1,7 @@
-"""The sample as a live shop: `python -m samples.orders --live`, or `--live kafka://HOST:PORT` on a broker of yours.
+"""The sample as a live shop: `python -m samples.orders --live`, or `--live kafka://HOST:PORT` on your broker.
 
 `consistent serve` handles each order as it comes. Its outputs for handlers return to it: through a pipe, or as topics
-that it reads and writes in transactions. It ends when a customer is told of each order.
+that it reads and writes in transactions. The run ends when all customers have been told.
 """
 
 from __future__ import annotations

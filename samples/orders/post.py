@@ -1,7 +1,7 @@
 """Letters to customers, sent at most once.
 
-`consistent publish --to samples.orders.post:send` calls it. A real one would call a mail service, and raise
-`TransientError` when that is busy.
+`consistent publish --to samples.orders.post:send` calls it. A real sender would call a mail service,
+and raise `TransientError` when the service is busy.
 """
 
 from pathlib import Path

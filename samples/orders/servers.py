@@ -33,7 +33,7 @@ _ORDERS = 40
 class Places(NamedTuple):
     """The urls of states, documents, the warehouse's table, and the keys of letters.
 
-    Without a url, keys are in the table of the states.
+    If `keys` is None, the keys are in the table of the states.
     """
 
     store: str = "sqlite:///store.db"
@@ -61,7 +61,7 @@ def steps(places: Places) -> Iterator[str]:
 
 
 _LETTERS_ARE_LEFT = 3
-"""The exit code of `consistent publish` with dead letters: the customer who has moved."""
+"""The exit code of `consistent publish` if dead letters remain: here, for the customer who has moved."""
 
 
 def run(places: Places, folder: Path) -> None:

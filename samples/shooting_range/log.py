@@ -28,11 +28,11 @@ def generate(
     seed: int = 1,
     begin: datetime = BEGIN,
 ) -> Iterator[Row]:
-    """Yield the rows of a log: `messages` different ones, and a share of `duplicates`.
+    """Yield the rows of a log: `messages` different ones, and copies of a share `duplicates` of them.
 
     Each game begins with StartNewRound; about half of the shots are aimed. Rows are ordered by `sequence`, with
-    duplicates after their originals, or at random with `shuffle`. The same seed gives the same games; another `begin`
-    gives other messages in them.
+    duplicates after their originals, or in random order with `shuffle`. The same seed gives the same games; another
+    `begin` gives other messages in them.
     """
     game_ids = [_uuid(random.Random(f"{seed}:game:{number}")) for number in range(games)]
     chance = random.Random(f"{seed}:{begin.isoformat()}")
