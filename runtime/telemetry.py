@@ -101,8 +101,8 @@ def has_meters() -> bool:
 class Metrics(AbstractContextManager["Metrics"]):
     """The metrics of a consumer or a job. No-op unless `is_on`.
 
-    With `forwards`, they are also recorded by OpenTelemetry. Workers do without: their driver merges their metrics.
-    With a `file`, they continue those in it, and `write` replaces it. As a context manager it writes at the end.
+    With `forwards`, OpenTelemetry records them too. Workers do not forward: their driver merges their metrics.
+    With a `file`, they continue the metrics in it, and `write` replaces it. The end of a `with` block writes it.
     """
 
     def __init__(self, *, is_on: bool = True, forwards: bool = True, file: Path | None = None) -> None:
@@ -149,7 +149,7 @@ class Metrics(AbstractContextManager["Metrics"]):
             )
 
     def handled(self, outcomes: Iterable[Outcome], made: int | None = None) -> None:
-        """Count outcomes. `made`: the versions that they made, if replays may have the status `processed` too."""
+        """Count outcomes. `made` is the number of new versions, if replays may also have the status `processed`."""
         if not self.is_on:
             return
         counts = Counter((each.handler, each.status, each.reason) for each in outcomes)
@@ -275,10 +275,10 @@ def has_tracer() -> bool:
 def message_spans(
     messages: Sequence[Envelope], to: str, attributes: Callable[[int], Mapping[str, Any]]
 ) -> AbstractContextManager[Traced]:
-    """Run a block in a span for each message, linked to the producer's and its child, unless there is a current span.
+    """Run a block in a span per message, linked to the producer's span, and its child unless there is a current span.
 
-    Yields the messages with the context of their span in their headers, from where it is carried to their outputs, and
-    a function that adds the outcome of a message to its span, if spans are recorded.
+    Yields the messages, whose headers carry the context of their span on to their outputs. Also yields a function that
+    adds the outcome of a message to its span, None if no spans are recorded.
     """
     tracer = _tracer()
     return nullcontext((messages, None)) if tracer is None else _spans(tracer, messages, to, attributes)

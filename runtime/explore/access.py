@@ -1,4 +1,4 @@
-"""Who may use the explorer: hosts, the token with its cookie, and forms of its own pages only."""
+"""Access to the explorer: allowed hosts, the token with its cookie, and forms of its own pages only."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Access:
         return None
 
     def _answer_to_token(self, request: Request) -> Response | None:
-        """Exchange a token in the URL for a cookie, or refuse a request without either."""
+        """Exchange a token in the URL for a cookie; refuse a request without either. Return None if it may pass."""
         if not self._token:
             return None
         given = request.query_params.get("token")

@@ -71,11 +71,11 @@ PageOf = Callable[[Request, Table], Awaitable[Page | Response]]
 
 
 class Explorer:
-    """Pages over one table, as an ASGI app to serve or to mount. Pages only read, but for dead letters.
+    """Pages over one table, as an ASGI app to serve or to mount. Pages only read, except those of dead letters.
 
-    `store` is an open store or its URL. `token` opens the pages once, by `?token=`; by default it is random, and empty
-    if the surrounding app authenticates. `hosts` are names under which it is reached, other than this machine's.
-    `app` allows versions to be replayed. `out` is the folder of outcomes, if it is not where the ledger says.
+    `store` is an open store or its URL. `token` opens the pages once, by `?token=`; by default it is random. Pass ""
+    if the surrounding app authenticates. `hosts` are names of the server, other than this machine's.
+    `app` allows versions to be replayed. `out` is the folder of outcomes, if it is not the one in the ledger.
     `allow_changes` allows dead letters to be discarded, and with `redrive` to be redriven.
     """
 
@@ -357,7 +357,7 @@ class Explorer:
         return Page("replay.html", document)
 
     async def _to_change(self, request: Request, table: Table) -> FoundLetter:
-        """Return the letter of a form. Raises `UsageError` if nothing may be changed."""
+        """Return the dead letter that a form names. Raises `UsageError` if changes are not allowed."""
         if not self._allow_changes:
             raise UsageError("This explorer only reads: start it with --allow-changes.")
         return await _opened_letter(table, await self._access.form(request))

@@ -1,4 +1,4 @@
-"""What pages read of a table and of outcome files: a bounded part, however large they are."""
+"""Reads, for each page, a bounded part of a table and of outcome files, however large they are."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from runtime.versions.run import (
 from runtime.versions.stream import find_versions, stream_key, stream_partition
 
 ROWS = 50
-"""The rows of a page."""
+"""The number of rows of a page."""
 
 WINDOW = 2_000
-"""The objects that are examined for one page, in two requests."""
+"""The number of objects that are examined for one page, in two requests."""
 
 _HANDLERS = 12
 _LETTERS = 200
@@ -88,7 +88,7 @@ ORDERS: dict[str, Callable[[Found], Any] | None] = {
 
 
 async def objects(table: Table, handler: str, prefix: str, after: str, order: str) -> Found:
-    """List objects by id, or the first of another order among the next 2,000. One request for each 1,000 headers."""
+    """List objects by id or, in another order, the first of the next 2,000. Costs one request per 1,000 headers."""
     keys = KeyRange(stream_key(handler, prefix) if handler else "", first=after)
     rank, listed, seen, last = ORDERS[order], list[Found](), 0, None
     async with aclosing(read_headers(table, keys, [*HEADER_NAMES, *_NO_TAIL], damaged_row(table))) as rows:  # type: ignore[type-var]
@@ -109,7 +109,7 @@ async def objects(table: Table, handler: str, prefix: str, after: str, order: st
 
 
 async def handlers(table: Table) -> list[Found]:
-    """Sum up the first objects of each handler. One request for each of at most 12 handlers, and one more."""
+    """Sum up the first objects of each handler. Costs one request per handler (at most 12), and one more."""
     sums: dict[str, Found] = {}
     first = ""
     while len(sums) < _HANDLERS:
@@ -152,7 +152,7 @@ class OpenedObject(NamedTuple):
 
 
 async def open_object(table: Table, handler: str, business_id: str) -> OpenedObject | None:
-    """Read the header of a stream by business id, as given or canonical. One or two requests."""
+    """Read the header of a stream by business id, as given or canonical. Costs one or two requests."""
     for spelling in dict.fromkeys([business_id, canonical(business_id)]):
         stream = await Stream.try_open(stream_partition(table, handler, spelling))
         if stream is not None and is_of_state(stream.properties or {}):
@@ -171,7 +171,7 @@ async def _event(found: OpenedObject, event: int, select: Sequence[str] = _WHOLE
 async def _last_event(
     found: OpenedObject, select: Sequence[str], begins: Callable[[RecordedEvent], bool]
 ) -> int:
-    """Return the last event whose run `begins` early enough, by binary search; 1,000 runs take ten requests."""
+    """Return the last event for which `begins` is True, by binary search: ten requests for 1,000 events."""
     low, high = found.stream.first_version - 1, found.stream.version
     while low < high:
         middle = (low + high + 1) // 2
@@ -183,7 +183,7 @@ async def _last_event(
 
 
 async def versions_between(found: OpenedObject, first: int, last: int) -> list[Version]:
-    """Read some stored versions: a binary search for the last one's run, and a request for each run."""
+    """Read some stored versions: a binary search for the event with the last one, then one request per event."""
     listed: list[Version] = []
 
     def add(run: Run) -> int:
@@ -205,7 +205,7 @@ async def versions_between(found: OpenedObject, first: int, last: int) -> list[V
 
 
 async def version_as_of(found: OpenedObject, time: int) -> int | None:
-    """Return the number of the last version that was made until a time, in microseconds since 1970 UTC."""
+    """Return the number of the last stored version made up to a time (microseconds since 1970 UTC), if any."""
     tail = found.head.tail
     run = tail.run() if tail is not None else None
     if run is None or run.versions.nows[0] > time:
@@ -217,14 +217,14 @@ async def version_as_of(found: OpenedObject, time: int) -> int | None:
 
 
 async def version_of(table: Table, handler: str, business_id: str, message_id: str) -> Version | None:
-    """Return the version that a message made in an object. One query, and one for its run."""
+    """Return the version that a message made in an object. Costs one query, and one for the version's event."""
     key = id_key(canonical(message_id))
     history = await find_versions(table, handler, business_id, {key})
     return None if history is None else history.find(key)
 
 
 class LetterPage(NamedTuple):
-    """Waiting letters, with the position after them, None at the end, and how many objects were examined."""
+    """Waiting dead letters, the position after them (None at the end), and the number of examined objects."""
 
     letters: list[FoundLetter]
     next: str | None
@@ -232,9 +232,9 @@ class LetterPage(NamedTuple):
 
 
 async def letters(table: Table, handler: str, after: str) -> LetterPage:
-    """Read waiting letters: those of streams, then of entities, then of the table.
+    """Read waiting dead letters: those of streams, then of entities, then of the table.
 
-    Examines 2,000 objects, in three requests, and reads up to 200 letters, in one request for each object.
+    Examines up to 2,000 objects, in three requests, and reads up to 200 letters, in one request per object.
     """
     found: list[FoundLetter] = []
     examined = 0
@@ -267,12 +267,12 @@ async def letters(table: Table, handler: str, after: str) -> LetterPage:
 
 
 async def letters_of_object(table: Table, found: OpenedObject) -> Sequence[FoundLetter]:
-    """Return the waiting letters of an object. One request."""
+    """Return the waiting dead letters of an object. Costs one request."""
     return await letters_of_stream(table, StreamLetters(stream_key(found.handler, found.business_id), 1, 0))
 
 
 async def one_letter(table: Table, handler: str, business_id: str, name: str) -> FoundLetter | None:
-    """Return a waiting letter of a stream by its number, or one of the table by its row key. One request."""
+    """Return a waiting dead letter, of a stream by number or of the table by row key. Costs one request."""
     if not business_id:
         row = await table.get(TABLE_LETTERS, name)
         return None if row is None else found_letter(row)
@@ -283,7 +283,7 @@ async def one_letter(table: Table, handler: str, business_id: str, name: str) ->
 async def publications(
     table: Table, after: str, batch_id: str | None = None
 ) -> tuple[list[Found], str | None]:
-    """List the publications of the table or a batch, with their slices. One request, and two for each of 50."""
+    """List up to 50 publications of the table or a batch, with their slices. Costs one request, two more for each."""
     prefix = f"{publishing.PUBLICATION}{batch_id}-" if batch_id else publishing.PUBLICATION
     first = f"{publishing.PUBLICATION}{after}!" if after else prefix
     listed: list[Found] = []
@@ -321,10 +321,10 @@ async def _first_page(table: Table, kind: str, key: str) -> Sequence[Row]:
 # The files of outcomes are read in a thread.
 
 BATCHES = 20
-"""The batches that are searched for one page."""
+"""The number of batches that are searched for one page."""
 
 _MOST = 3_000_000
-"""The outcomes that are searched for one page."""
+"""The maximum number of outcomes that are searched for one page."""
 
 _DEEPEST = 10_000  # deliveries of a batch are listed so far; `consistent outcomes` lists all
 
@@ -385,7 +385,7 @@ def outcomes_of_message(folders: Sequence[tuple[str, str]], message_id: str) -> 
 
 
 class _Graph:
-    """The messages around one in its batch, at most three levels each way. Outputs are handled in the next round."""
+    """The causes and outputs of a message in its batch, up to three levels each way. The next round handles outputs."""
 
     def __init__(
         self, files: OutcomeFiles, batch_id: str, message_id: str, own: Sequence[OutcomeRow]
@@ -398,7 +398,7 @@ class _Graph:
         self._add_outputs(own, 1)
 
     def nodes(self) -> list[Found]:
-        """Return the messages, or nothing if none is before or after."""
+        """Return the messages, or an empty list if the message has no causes and no outputs."""
         return list(self._nodes.values()) if len(self._nodes) > 1 else []
 
     def _add(self, id_: str, level: int, type_: str, status: str = "", cause: str | None = None) -> None:
@@ -432,7 +432,7 @@ class _Graph:
 
 
 def body_of(folder: str, batch_id: str, message_id: str) -> str:
-    """Return the body of a message that is an output in the same batch, or an empty text."""
+    """Return the body of a message if it is an output of the same batch, otherwise ""."""
     files = _open(folder, batch_id)
     if files is not None and files.size <= _MOST:
         for row in files.with_outputs([message_id]):

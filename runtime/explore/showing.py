@@ -23,7 +23,7 @@ from runtime.versions.readable import HIDDEN, HIDDEN_IN_LINE
 Document = dict[str, Any]
 
 MOST = 2_000
-"""The characters of a value that a page shows. The rest is one click away, as plain text."""
+"""How many characters of a value a page shows. The rest is one click away, as plain text."""
 
 _BRIEF = 120
 
@@ -92,7 +92,7 @@ def raw(value: object) -> Markup:
 
 
 def when(value: str | None) -> Markup:
-    """Show a time that is text, as a letter has it, which may be outside the calendar."""
+    """Show a time that is text, as in a dead letter. The time may be outside the calendar."""
     try:
         return marked(None if value is None else datetime.fromisoformat(value))
     except ValueError:
@@ -120,7 +120,7 @@ _SHORT, _FEWEST = 24, 12
 
 
 def bars(title: str, rows: Sequence[tuple[str, str, Mapping[str, float]]], kinds: Sequence[str]) -> Markup:
-    """Draw stacked bars, one a row of label, link and values by kind. Bars of one value may have any height."""
+    """Draw stacked bars, one for each row: its label, its link, and its values by kind."""
     most = max((sum(values.get(kind, 0) for kind in kinds) for _, _, values in rows), default=0) or 1
     step = _WIDTH / max(len(rows), _FEWEST)
     parts = []
@@ -155,7 +155,7 @@ def bars(title: str, rows: Sequence[tuple[str, str, Mapping[str, float]]], kinds
 
 
 def dots(title: str, times: Sequence[tuple[int, float, str]], selected: int) -> Markup:
-    """Draw versions on a line of time: number, seconds since 1970, and link of each."""
+    """Draw versions on a timeline. `times` are the number, the seconds since 1970 and the link of each version."""
     first, last = min(each[1] for each in times), max(each[1] for each in times)
     length = (last - first) or 1
     drawn = []

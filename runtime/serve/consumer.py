@@ -1,8 +1,8 @@
 """The consumer: reads ahead, handles each stream in order and all streams at once, publishes, then acknowledges.
 
 Three activities share one event loop: the reader, the work on streams (`runtime.serve.streams`), and the settler, which
-publishes the outputs of finished messages and acknowledges these. While a transaction is under way more messages gather
-for the next one, so that folds grow with the load, and nothing waits without it.
+publishes the outputs of finished messages and acknowledges the messages. While a transaction is under way, messages
+gather for the next one. Folds therefore grow with the load, and no message waits for others to arrive.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from runtime.supervision import supervised
 from runtime.telemetry import Metrics, has_meters
 
 Counts = Mapping[str, int]
-"""How many deliveries ended how, by status, and how many outputs were `published`."""
+"""The number of deliveries with each status, and the number of outputs `published`."""
 
 _CHUNK = 2_000  # how many messages are read at once, and how many are settled
 _CLOSE_SECONDS = 4
@@ -49,9 +49,9 @@ class Consumer:
     """Handles the messages of a source in the handlers of an app, and sends the outputs to a target.
 
     `source` and `target` are urls (docs/serve.md). Without a target outputs are dropped. `run` returns when the source
-    ends or after `stop`; in an ASGI lifespan use the consumer as a context manager, which runs it meanwhile.
+    ends or after `stop`; in an ASGI lifespan, use the consumer as a context manager, which runs it in the block.
 
-    Raises `UsageError` for urls that name nothing, and for a table of another app.
+    Raises `UsageError` for an invalid url, and for a table of another app.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Consumer:
 
     @property
     def held(self) -> int:
-        """How many messages were read, and are not acknowledged."""
+        """The number of messages that were read and are not yet acknowledged."""
         return self._held
 
     async def __aenter__(self) -> Self:
@@ -176,7 +176,7 @@ class Consumer:
                 self._take(received, streams)
 
     def _room(self) -> int:
-        """Return how many messages may be read: none at the end, while too many are held, or something is away."""
+        """Return how many messages may be read: 0 when stopping, when full, or while another service is away."""
         is_full = self._held_bytes >= self._options.read_ahead_bytes
         if (
             self._stops_at is not None
@@ -218,7 +218,7 @@ class Consumer:
                 await _passed(self._has_finished)
 
     async def _settle(self, ready: Sequence[Received]) -> None:
-        """Publish the outputs of finished deliveries and acknowledge them, however long the target is away."""
+        """Publish the outputs of finished deliveries, then acknowledge these. Retry while the target is away."""
         failures = 0
         while ready := [each for each in ready if not each.is_lost]:
             outputs = [output for each in ready for output in each.outputs]
@@ -271,7 +271,7 @@ class Consumer:
     # Calls of the source, from its own thread.
 
     def assigned(self, lanes: Collection[Lane]) -> None:
-        """Begin with lanes."""
+        """Start to handle the deliveries of these lanes."""
         self._loop.call_soon_threadsafe(self._lanes.update, {lane.name: lane for lane in lanes})
 
     def revoked(self, lanes: Collection[Lane]) -> None:
@@ -304,7 +304,7 @@ class Consumer:
                 del self._lanes[lane.name]
 
     async def _answer_probes(self) -> Callable[[], Awaitable[None]]:
-        """Answer `/livez`, which says that the event loop runs, `/readyz`: that nothing is away, and `/metrics`."""
+        """Answer `/livez` (the event loop runs), `/readyz` (no service is away) and `/metrics`. Return the clean-up."""
         if self._options.health_port is None:
             return _nothing
         try:
@@ -339,14 +339,14 @@ async def _nothing() -> None: ...
 
 
 async def _passed(event: asyncio.Event) -> None:
-    """Wait a second at most for an event, and for the next one the next time."""
+    """Wait up to a second for an event, then clear it."""
     with suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), 1.0)
     event.clear()
 
 
 def _drop(lanes: Collection[Lane]) -> None:
-    """Drop the deliveries that were not started: they are redelivered."""
+    """Drop the deliveries that were not started. They are redelivered."""
     for lane in lanes:
         for each in lane.waiting.values():
             if each.stage is Stage.WAITING:

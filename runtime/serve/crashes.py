@@ -79,7 +79,7 @@ def guarded(table: Table, options: ServeOptions) -> Iterator[CallInterceptor]:
 
 
 def _fatal(folder: Path) -> frozenset[bytes]:
-    """Return the messages in whose handling consumers died often enough. Collects the notes of those that died."""
+    """Return the hashes of messages that killed too many consumers. Collects the notes of dead processes."""
     for path in folder.glob("*.note"):
         with suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held as long as its process lives

@@ -37,7 +37,7 @@ class Stage(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Received:
-    """One delivery: of a lane with its offset, or of a queue with its receipt. `problem`: why it is no envelope."""
+    """A delivery: of a lane with its offset, or of a queue with its receipt. `problem` is why it is not an envelope."""
 
     envelope: Envelope
     size: int
@@ -51,16 +51,16 @@ class Received:
 
     @property
     def is_lost(self) -> bool:
-        """Whether another consumer has its lane by now."""
+        """Whether the lane of the delivery now belongs to another consumer."""
         return self.lane is not None and self.lane.is_lost
 
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """Deliveries that are acknowledged in their order only: those of one partition of a topic.
+    """The deliveries of one partition of a topic, which can be acknowledged in order only.
 
-    All below `base` are acknowledged. `waiting` holds the others that were read, by offset, in order. `end` returns the
-    offset after the last message of the partition, `None` if unknown.
+    Deliveries before the offset `base` are acknowledged. `waiting` holds the later ones that were read, by offset, in
+    order. `end` returns the offset after the last message of the partition, `None` if unknown.
     """
 
     name: str
@@ -84,13 +84,13 @@ class Rebalances(Protocol):
     """Notifications of a source to its consumer, from any thread."""
 
     def assigned(self, lanes: Collection[Lane]) -> None:
-        """Begin with lanes."""
+        """Start to handle the deliveries of these lanes."""
 
     def revoked(self, lanes: Collection[Lane]) -> None:
         """Finish and acknowledge the started deliveries of these lanes, within a bound, and drop the rest."""
 
     def lost(self, lanes: Collection[Lane]) -> None:
-        """Drop the deliveries of these lanes, which another consumer has by now."""
+        """Drop the deliveries of these lanes, which now belong to another consumer."""
 
 
 class Source(Protocol):
@@ -100,12 +100,12 @@ class Source(Protocol):
     origin: str | None  # the owner of its offsets, once it is open; None for a queue
 
     async def open(self, rebalances: Rebalances) -> None:
-        """Connect. Raises `UsageError` for a topic or queue that is not there."""
+        """Connect. Raises `UsageError` if a topic or queue does not exist."""
 
     async def read(self, most: int, linger: float) -> Sequence[Received] | None:
-        """Return up to `most` deliveries: waits a second at most for the first, then `linger` seconds; None at the end.
+        """Return up to `most` deliveries, None at the end. Waits up to a second for the first, then `linger` seconds.
 
-        With 0 the source is paused, and only kept alive.
+        If `most` is 0, the source is paused, and only kept alive.
         """
 
     async def acknowledge(self, received: Sequence[Received]) -> None:
@@ -213,9 +213,9 @@ def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
 
 
 def open_settlement(url: str | None, source: Source, names: Mapping[str, str]) -> Settlement:
-    """Return how outputs are sent to the target of a url, and messages acknowledged; without a url outputs are dropped.
+    """Return the settlement for the target of a url. Without a url, outputs are dropped.
 
-    Raises what `open_source` raises.
+    Raises as `open_source` does.
     """
     if url is None:
         return Settlement(source.name, source)

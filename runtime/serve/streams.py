@@ -1,4 +1,4 @@
-"""Streams: deliveries in order for each business object, folded so that one query and one transaction serve many."""
+"""Streams: deliveries in order for each business object. One query and one transaction serve several deliveries."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ FIRST_SECONDS, LONGEST_SECONDS = 0.1, 10.0
 
 
 class Troubles(dict[str, str]):
-    """Services that are away, by name, with the reason. Each change is logged once."""
+    """The services that are away, by name, with the reason. Each change is logged once."""
 
     def add(self, name: str, error: Exception) -> None:
-        """Note that something does not answer."""
+        """Note that a service does not answer."""
         if name not in self:
             LOG.warning("%s is away, consumption pauses: %s", name, error)
         self[name] = str(error)
 
     def end(self, name: str) -> None:
-        """Note that it answered."""
+        """Note that a service answers."""
         if self.pop(name, None) is not None:
             LOG.warning("%s is back", name)
 
     async def until_it_answers(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Repeat work on a store or source, with longer and longer pauses, until it answers."""
+        """Repeat work on a store or source, with longer and longer pauses, until the service answers."""
         failures = 0
         while True:
             try:
@@ -81,7 +81,7 @@ class Troubles(dict[str, str]):
 
 
 def position_of(source: str, received: Iterable[Received]) -> str:
-    """Return the position of deliveries of one stream, in their order, without copies of a message among them."""
+    """Return the position of deliveries of one stream, in order. Further copies of a message are left out."""
     offsets: dict[str, list[int]] = {}
     seen = set[str]()
     for each in received:
@@ -99,7 +99,7 @@ def _spans(offsets: list[int]) -> str:
 
 
 def makers(source: str, recorded: str | None) -> Mapping[str, list[range]]:
-    """Return the offsets, by lane, of the deliveries that made a version; none if it was not made by this source."""
+    """Return the offsets, by lane, of the deliveries that made a version; {} if another source made it."""
     name, *lanes = (recorded or "").split(" ")
     if name != f"{POSITION}{source}":
         return {}
@@ -113,9 +113,9 @@ def makers(source: str, recorded: str | None) -> Mapping[str, list[range]]:
 def is_published_by_another(
     received: Received, made_by: Mapping[str, list[range]], lanes: Mapping[str, Lane]
 ) -> bool:
-    """Return whether another delivery than this one has published the outputs of a version, or will.
+    """Return whether a delivery other than this one has published, or will publish, the outputs of a version.
 
-    That delivery may be gone from a compacted topic before it was acknowledged: then this one publishes.
+    A compacted topic may drop that delivery before it is acknowledged. In that case, this one publishes.
     """
     if not made_by:
         return False
@@ -186,7 +186,7 @@ class Streams:
         self._places = asyncio.Semaphore(options.concurrency)
 
     def add(self, received: Received) -> Iterator[Coroutine[Any, Any, None]]:
-        """Put a delivery into the inboxes of its streams; yield the work on idle ones."""
+        """Put a delivery into the inbox of each of its streams. Yield coroutines that handle the idle streams."""
         envelope = received.envelope
         routes = () if received.problem else self._app.routes(envelope.type)
         refused = refused_for_size(envelope) if routes else unroutable(envelope, received.problem)
@@ -219,7 +219,7 @@ class Streams:
         del self._inboxes[key]
 
     async def _work_in_rounds(self) -> None:
-        """Handle the deliveries of ready streams, small ones together, until there are none."""
+        """Handle the deliveries of ready streams, small streams together, until no stream is ready."""
         while self._ready:
             taken: list[tuple[Key, _Some]] = []
             count = 0
@@ -248,7 +248,7 @@ class Streams:
     async def _fold_together(
         self, name: str, streams: Sequence[tuple[str, _Some]]
     ) -> Iterable[tuple[Key, _Some]]:
-        """Handle the deliveries of small streams with one query and one commit. Return the streams that are left."""
+        """Handle the deliveries of small streams with one query and one commit. Return the unhandled streams."""
         business_ids = [business_id for business_id, _ in streams]
         ends = list(accumulate(len(some) for _, some in streams))
         together = self._together[name]
@@ -316,7 +316,7 @@ class Streams:
     async def _handle(
         self, name: str, business_id: str, received: Sequence[Received], traced: Sequence[Envelope]
     ) -> dict[int, Outcome]:
-        """Store the versions that deliveries of one stream make, and give them their outputs."""
+        """Store the versions that deliveries of one stream make, and add their outputs. Return the outcomes by position."""
         envelopes, made = Envelopes.of(traced), 0
         handler, algorithm = self._app.handlers[name], self._algorithms[name]
         deliveries = prepare_all(handler, business_id or None, envelopes)
@@ -369,7 +369,7 @@ class Streams:
     async def _published_by_others(
         self, name: str, business_id: str, received: Sequence[Received], outcomes: Mapping[int, Outcome]
     ) -> set[int]:
-        """Return the positions of duplicates whose outputs another delivery publishes. One query if there are any."""
+        """Return the positions of duplicates whose outputs another delivery publishes. Costs at most one query."""
         duplicates = [
             place
             for place, each in outcomes.items()
@@ -388,6 +388,6 @@ class Streams:
         return others
 
     async def _keep(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep refused deliveries that have no stream in the table."""
+        """Store refused deliveries without a stream as dead letters of the table."""
         if outcomes:
             await TableLetters(self._table, BatchContext(), self._clock, self._retries).keep(outcomes)

@@ -1,1 +1,1 @@
-"""The brokers that messages come from and outputs go to, one in each module."""
+"""The brokers that messages come from and outputs go to, one per module."""

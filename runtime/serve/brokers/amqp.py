@@ -34,7 +34,7 @@ _LOST = (AMQPError, ConnectionError, RuntimeError)
 
 
 class _Place:
-    """A url taken apart, and its connection."""
+    """The parts of a url, and its connection."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -56,7 +56,7 @@ class _Place:
 
 
 class RabbitSource:
-    """A queue, which pushes up to `prefetch` messages that are not acknowledged."""
+    """A queue. The broker pushes up to `prefetch` messages before it waits for acknowledgements."""
 
     origin: str | None = None
 

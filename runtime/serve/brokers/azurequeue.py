@@ -1,6 +1,6 @@
-"""Azure Storage Queues: envelopes in JSON, as text or base64. Messages that are worked on stay invisible.
+"""Azure Storage Queues: envelopes in JSON, as text or base64. Messages in progress stay invisible.
 
-A message whose time of invisibility has passed is received by others too; then all of them publish the same outputs.
+If the invisibility of a message expires, other consumers receive it too. All of them publish the same outputs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _BUSY = {408, 429, 500, 502, 503, 504, None}
 
 
 class _Place:
-    """A url taken apart, and the clients of its account."""
+    """The parts of a url, and the clients of its account."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -84,14 +84,14 @@ class _Place:
 
 @dataclass(eq=False)
 class _Lease:
-    """A message that is invisible to others; each renewal has another receipt."""
+    """A message that is invisible to other consumers. Each renewal returns a new receipt."""
 
     message: QueueMessage
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class AzureQueueSource:
-    """A queue with a bounded prefetch, as each waiting message is renewed."""
+    """A queue. The prefetch is bounded, since the lease of each waiting message is renewed."""
 
     origin: str | None = None
 
@@ -150,7 +150,7 @@ class AzureQueueSource:
             LOG.warning("%s messages of %s were visible again before they were done", gone, self.name)
 
     async def _delete(self, lease: _Lease) -> bool:
-        """Delete a message. Return whether another consumer has received it."""
+        """Delete a message. Return True if it was visible again, and another consumer may have received it."""
         is_gone = False
         async with self._requests, lease.lock:
             try:

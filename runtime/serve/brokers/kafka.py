@@ -1,8 +1,8 @@
 """Kafka, and Event Hubs by its Kafka endpoint, on librdkafka (confluent-kafka).
 
-From Kafka to the same cluster outputs and offsets are one transaction, whose mark is the group's offset. The brokers
-refuse it from a consumer that lost its partitions meanwhile, by the generation of its group. Elsewhere outputs are
-confirmed by all replicas, then offsets are committed.
+If source and target are the same cluster, outputs and offsets are committed in one transaction. The brokers refuse the
+transaction of a consumer that lost its partitions meanwhile, by the generation of its group. For any other target, all
+replicas confirm the outputs before the offsets are committed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FORM = "A source in Kafka is written kafka://HOST:PORT/TOPIC,TOPIC?group=NAME, 
 _SECONDS = 10.0  # for an answer
 _POLL_SECONDS = 0.02  # other calls of the client wait meanwhile, commits too
 _TRANSACTION_MS = 10_000
-"""After how long the brokers end a transaction whose consumer died: until then its partitions wait for it."""
+"""The brokers end the transaction of a dead consumer after this time. Until then, its partitions wait."""
 
 _READING = {
     "auto.offset.reset": "earliest",
@@ -61,7 +61,7 @@ _OF_PRODUCERS = ("transaction.timeout.ms", "linger.ms", "compression.type")  # a
 
 
 class _Place:
-    """A url taken apart."""
+    """The parts of a url."""
 
     def __init__(self, url: str) -> None:
         found = Topics.read(url, _FORM, ("group",), _SECONDS)
@@ -70,7 +70,7 @@ class _Place:
 
 
 class KafkaSource:
-    """A consumer of a group, which reads in a thread of its own. Commits are made in another one."""
+    """A member of a consumer group. One thread reads, another one commits."""
 
     decode: Decode | None = None
 
@@ -144,7 +144,7 @@ class KafkaSource:
             self._is_down = True
 
     def _received(self, record: Message) -> Received | None:
-        """Return the delivery in a record, None for a tombstone, and in a partition that was revoked meanwhile."""
+        """Return the delivery in a record; None for a tombstone, or if the partition was revoked meanwhile."""
         topic, partition, offset = record.topic() or "", record.partition() or 0, record.offset() or 0
         value, lane = record.value(), self._lanes.get((topic, partition))
         if value is None or lane is None:
@@ -175,7 +175,7 @@ class KafkaSource:
 
 
 def _end(client: Client, partition: TopicPartition) -> int | None:
-    """Return the end of a partition as of the last fetch, without a request."""
+    """Return the end of a partition as of the last fetch, if known. Costs no request."""
     with suppress(KafkaException, RuntimeError):  # RuntimeError: the client is closed
         found: tuple[int, int] = client.get_watermark_offsets(partition, cached=True)
         return found[1] if found[1] >= 0 else None
@@ -192,7 +192,7 @@ def offsets_behind(received: Iterable[Received]) -> list[TopicPartition]:
 
 
 class KafkaSettlement(Settlement):
-    """Sends outputs to the topics of their types, in one thread; in a transaction it commits the offsets too."""
+    """Sends outputs to the topics of their types, in one thread. A transaction also commits the offsets."""
 
     def __init__(self, place: _Place, source: Source, names: Mapping[str, str]) -> None:
         super().__init__(place.name, source, self._send_all, self._close, self._open)
@@ -210,7 +210,7 @@ class KafkaSettlement(Settlement):
             self._own["transaction.timeout.ms"] = given.get("transaction.timeout.ms", _TRANSACTION_MS)
 
     async def settle(self, outputs: Sequence[CommittedOutput], received: Sequence[Received]) -> None:
-        """Send outputs and commit the offsets of their messages: in one transaction where that is possible."""
+        """Send outputs, and commit the offsets of their messages. Use one transaction where that is possible."""
         if self._group is None or not outputs:
             await super().settle(outputs, received)
         else:
@@ -318,5 +318,5 @@ def source(url: str) -> Source:
 
 
 def settlement(url: str, source: Source, names: Mapping[str, str]) -> Settlement:
-    """Return the settlement that sends to a cluster, in transactions if it is that of the source."""
+    """Return the settlement that sends to a cluster, in transactions if the source is the same cluster."""
     return KafkaSettlement(_Place(url), source, names)

@@ -1,7 +1,7 @@
 """Azure Service Bus as a source: a queue or a subscription, with or without sessions. Locks are renewed.
 
-Messages of a session are received in order by one consumer at a time. A message whose lock is lost is received again,
-by others too; then all publish the same outputs. Tested with a fake of the client only.
+Messages of a session are received in order by one consumer at a time. If the lock of a message is lost, the
+message is redelivered, also to other consumers. All publish the same outputs. Tested with a fake of the client only.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Receipt(NamedTuple):
 
 
 class ServiceBusSource:
-    """A queue or subscription. Each receiver, of which there is one for each of `sessions`, fills a bounded buffer."""
+    """A queue or subscription, with one receiver for each of `sessions`. Each receiver fills a bounded buffer."""
 
     origin: str | None = None
 
@@ -77,7 +77,7 @@ class ServiceBusSource:
         return ServiceBusClient(self._host, DefaultAzureCredential())
 
     async def _receive_all(self) -> None:
-        """Receive from one receiver after another: with sessions each takes the next one that has messages."""
+        """Receive from one receiver after another. With sessions, each takes the next session that has messages."""
         own: dict[str, Any] = {"session_id": NEXT_AVAILABLE_SESSION} if self._sessions else {}
         client = self._client
         get: Any = client.get_subscription_receiver if self._entity[1:] else client.get_queue_receiver

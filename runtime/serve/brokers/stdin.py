@@ -1,6 +1,6 @@
 """Standard input and output: lines of JSON, as in a message log, for pipes and for trying out.
 
-Nothing acknowledges a line: when the process is killed, give it the same lines again. They are duplicates then.
+Lines are not acknowledged. If the process is killed, give it the same lines again; those it handled are duplicates.
 """
 
 from __future__ import annotations
