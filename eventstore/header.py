@@ -95,7 +95,7 @@ class Include:
 
     @classmethod
     def insert(cls, row_key: str, properties: Mapping[str, Value | None]) -> Include:
-        """Insert a row; refused if it exists."""
+        """Insert a row. The write is refused if the row exists."""
         return cls(Verb.INSERT, row_key, own_copy(properties))
 
     @classmethod
@@ -131,7 +131,7 @@ class Include:
 
 
 class _Amount(Enum):
-    """The net effect of several changes of a row, if it is not a verb."""
+    """The net effect of several changes of a row, if no verb expresses it."""
 
     UNTOUCHED = "untouched"
     UNDONE = "inserted and deleted"
@@ -406,7 +406,7 @@ def is_header(row: Row) -> bool:
 
 
 def is_tombstone(row: Row) -> bool:
-    """Return whether a header is that of a deleted stream."""
+    """Return whether a row is the header of a deleted stream."""
     return row.properties.get(TOMBSTONE) is True
 
 

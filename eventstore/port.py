@@ -124,7 +124,7 @@ class Operation:
 
     @classmethod
     def insert(cls, row_key: str, properties: Properties) -> Operation:
-        """Insert a row; refused if it exists."""
+        """Insert a row. The operation is refused if the row exists."""
         return cls(Verb.INSERT, row_key, properties)
 
     @classmethod
@@ -221,7 +221,7 @@ class MultiPartitionTable(Table, Protocol):
         """Run each transaction as `transact` does, in order, and commit all of them at once.
 
         A refused transaction changes nothing and does not affect the others. Raises `StoreUnavailableError` if the
-        commit failed, which applies to all of them.
+        commit failed, and with it all transactions.
         """
 
     async def query_each(

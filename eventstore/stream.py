@@ -124,11 +124,11 @@ class Stream(StreamValue):
     ) -> reading.StreamWriteResult[Stream]:
         """Append more events than fit into one transaction, in as few transactions as possible.
 
-        Each transaction is atomic, the whole write is not. The last one sets the properties. All are checked before the
-        first is sent. Costs one request per transaction, plus the additional ones of `write` for the first.
+        Each transaction is atomic, the whole write is not. The last one sets the properties. All transactions are
+        checked before the first is sent. Costs one request per transaction, plus the extra ones of `write`.
 
-        Raises `PartialWriteError` if some events are or may be stored, otherwise as `write`. Repeating an `idempotent`
-        write continues where it stopped.
+        Raises `PartialWriteError` if some events are or may be stored, otherwise as `write` does. Repeating an
+        `idempotent` write continues where it stopped.
         """
         stream, expected = _position(target, expected_version)
         own = None if properties is None else stream_properties(properties)
@@ -140,7 +140,7 @@ class Stream(StreamValue):
     ) -> Stream:
         """Replace all properties of a stream, and change `includes` in the same transaction. Costs one request.
 
-        Raises `ConcurrencyConflictError` if the stream has changed, and `ValueError` for a transient one.
+        Raises `ConcurrencyConflictError` if the stream has changed, and `ValueError` for a transient stream.
         """
         if stream.etag is None:
             raise ValueError("The stream is transient: provision or write it first.")
@@ -215,7 +215,7 @@ class Stream(StreamValue):
         header: Sequence[str] | None = None,
         ids: bool = False,
     ) -> reading.StreamSlice[Stream]:
-        """Read header and the last events, oldest first. Costs and raises as `read_backwards`."""
+        """Read header and the last events, oldest first. Costs and raises as `read_backwards` does."""
         newest_first = await cls.read_backwards(partition, None, count, select=select, header=header, ids=ids)
         return reading.StreamSlice(newest_first.stream, newest_first.events[::-1], is_end_of_stream=True)
 

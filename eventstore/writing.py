@@ -38,7 +38,7 @@ class ExpectedVersion(Enum):
 
     @property
     def is_open(self) -> bool:
-        """Whether concurrent writes are acceptable, so that a conflict is retried."""
+        """Whether concurrent writes are acceptable. If so, a conflict is retried."""
         return self in (ExpectedVersion.ANY, ExpectedVersion.EXISTS)
 
 
@@ -115,7 +115,7 @@ def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tu
 
 
 async def transact(partition: Partition, operations: Sequence[Operation]) -> tuple[str, ...]:
-    """Run the operations, and translate a refusal into the stream's terms."""
+    """Run the operations, and translate a refusal into an error about the stream."""
     try:
         return await partition.table.transact(partition.key, operations)
     except errors.RowError as error:

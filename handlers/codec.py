@@ -571,7 +571,7 @@ def _json(value: Any) -> bytes:  # noqa: ANN401 - any field value
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Return whether a value is a str without lone surrogates, so that UTF-8 can encode it."""
+    """Return whether a value is a str without lone surrogates, which UTF-8 cannot encode."""
     if not isinstance(value, str):
         return False
     try:

@@ -184,7 +184,7 @@ class Metrics(AbstractContextManager["Metrics"]):
                     sample[:] = map(sum, zip(sample, value, strict=True))
 
     def dump(self) -> str:
-        """Return the counters and histograms as JSON, empty if off."""
+        """Return the counters and histograms as JSON, or "" if metrics are off."""
         kept = (name for name, metric in METRICS.items() if metric.kind != "gauge")
         samples = {name: [each for each in self._samples[name].items() if each[1]] for name in kept}
         return json.dumps(samples) if self.is_on else ""
@@ -207,7 +207,7 @@ class Metrics(AbstractContextManager["Metrics"]):
         return "".join(f"{line}\n" for line in lines)
 
     def write(self) -> None:
-        """Replace the file atomically, for the textfile collector of node_exporter. No-op without one."""
+        """Replace the file atomically, for the textfile collector of node_exporter. No-op without a file."""
         if self._file is not None:
             aside = self._file.with_name(f".{self._file.name}.{os.getpid()}")  # which the collector ignores
             with suppress(OSError):  # such as a full disk, for which no work may fail
@@ -322,7 +322,7 @@ def _spans(
 def batch_span(name: str, **attributes: str | int) -> Iterator[Callable[..., None]]:
     """Run a block in a span. Yields a function that adds attributes, and links to producers.
 
-    The function calls `find`, which returns `traceparent` of messages, only if the span is recorded.
+    The function calls `find`, which returns the `traceparent` of messages, only if the span is recorded.
     """
     tracer = _tracer()
     if tracer is None:

@@ -508,7 +508,7 @@ class PostgresTable(SqlTable):
         """No-op: a commit is durable once answered. `open` refuses a server with other settings."""
 
     async def scrub(self) -> None:
-        """Rewrite the table without deleted rows. The write-ahead log and backups keep them until they are recycled."""
+        """Rewrite the table without deleted rows. The write-ahead log and backups still hold deleted rows for a while."""
         left = await self._store.session().rewrite(self._sql.rewrite, self._sql.name.as_string())
         if left:
             raise StoreUnavailableError(f"{self.store_url}: {self.name} may still hold deleted rows: {left}.")

@@ -520,7 +520,7 @@ class SqliteTable(SqlTable):
         try:
             return self._transact_each(checked)
         except BaseException:
-            self._store.connection().dictionaries.pop(self.name, None)  # one that was made is gone
+            self._store.connection().dictionaries.pop(self.name, None)  # a new one was rolled back
             raise
 
     def _transact_each(self, checked: Sequence[Changes | Exception]) -> list[TransactionResult]:
@@ -648,7 +648,7 @@ class SqliteTable(SqlTable):
         with self._store.reading() as connection:
             rows = connection.statement.execute(self.sql.project_first, (bounds[1], *bounds)).fetchall()
             rows = list(self.plain(connection, rows))
-        with suppress(DamagedRowError):  # reading it otherwise tells, if it is damaged and not only cut
+        with suppress(DamagedRowError):  # a full read tells a damaged row from one that was cut
             decode = partial(unpack_some, select, lambda along, length: (along or b"")[:length])
             page = read_page(bounds, rows, decode)
             if page.continuation is None or len(page.rows) == port.PAGE_SIZE:

@@ -457,7 +457,7 @@ class HandlerSpec(Generic[S]):
     def given(self, *messages: Message, state: S | None = None) -> HandlerSpec[S]:
         """Start from a state, by default the current one, and handle messages on it.
 
-        Raises `SpecError` if the handler raises for one of them.
+        Raises `SpecError` if the handler raises for one of the messages.
         """
         past = self._past if state is None else replace(self._past, state=self._past.encoded(state))
         for message in messages:

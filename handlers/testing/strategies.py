@@ -31,7 +31,7 @@ _LIMITS = ("ge", "gt", "le", "lt", "min_length", "max_length", "pattern", "max_d
 _FIRST, _LAST = datetime(1900, 1, 1), datetime(2200, 1, 1)  # noqa: DTZ001 - as Hypothesis takes them
 _DAYS = timedelta(10_000)
 _MORE = 3
-"""Members or letters above the minimum: enough to differ in order, few enough for large models."""
+"""Members or characters above the minimum: enough to differ in order, few enough for large models."""
 _MOST_MESSAGES = 6
 
 

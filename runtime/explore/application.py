@@ -74,7 +74,7 @@ class Explorer:
     """Pages over one table, as an ASGI app to serve or to mount. Pages only read, except those of dead letters.
 
     `store` is an open store or its URL. `token` opens the pages once, by `?token=`; by default it is random. Pass ""
-    if the surrounding app authenticates. `hosts` are names of the server, other than this machine's.
+    if the surrounding app authenticates. `hosts` are names of the server, in addition to this machine's.
     `app` allows versions to be replayed. `out` is the folder of outcomes, if it is not the one in the ledger.
     `allow_changes` allows dead letters to be discarded, and with `redrive` to be redriven.
     """

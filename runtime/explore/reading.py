@@ -51,7 +51,7 @@ Found = dict[str, Any]
 
 
 def _described(row: Row, *, with_size: bool) -> Found | None:
-    """Describe an object by its header without the tail, or return None for another row."""
+    """Describe an object from its header without the tail. Return None if the row is not such a header."""
     if (
         "-" not in row.partition_key
         or is_tombstone(row)
@@ -187,7 +187,7 @@ async def versions_between(found: OpenedObject, first: int, last: int) -> list[V
     listed: list[Version] = []
 
     def add(run: Run) -> int:
-        """Add the versions of a run in front, and return the number of the one before them."""
+        """Prepend the versions of a run, and return the number of the version before them."""
         versions, numbers = (
             RunVersions(run),
             range(max(first, run.first), (listed[0].number if listed else last + 1)),
@@ -341,7 +341,7 @@ def _open(folder: str, batch_id: str) -> OutcomeFiles | None:
 
 
 def outcomes_of_batch(folder: str, batch_id: str, chosen: Mapping[str, str | None], skip: int) -> Found:
-    """Count the outcomes of a batch, and list some that match."""
+    """Count the outcomes of a batch, and list some of those that match."""
     files = _open(folder, batch_id)
     if files is None:
         return {"has_files": False, "kinds": [], "outcomes": [], "chosen": chosen, "next": None}

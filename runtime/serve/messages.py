@@ -27,7 +27,7 @@ class SourceUnavailableError(RuntimeFailure):
 
 
 class Stage(IntEnum):
-    """How far a delivery is."""
+    """The progress of a delivery."""
 
     WAITING = 0  # in the inbox of its streams
     STARTED = 1
@@ -46,7 +46,7 @@ class Received:
     offset: int = 0
     receipt: Any = None
     stage: Stage = Stage.WAITING
-    unfinished: int = 0  # how many handlers have not concluded it
+    unfinished: int = 0  # how many handlers are not done with it
     outputs: list[CommittedOutput] = field(default_factory=list)
 
     @property
@@ -139,10 +139,10 @@ async def _nothing() -> None: ...
 
 @dataclass
 class Settlement:
-    """How outputs are published and their messages acknowledged: by `send`, and then by the source.
+    """Publishes outputs with `send`, and then has the source acknowledge their messages.
 
-    `send` returns when the target has confirmed all. Both may be repeated, and raise `TargetUnavailableError` or
-    `SourceUnavailableError` when another attempt may succeed.
+    `send` returns when the target has confirmed all outputs. Both calls may be repeated, and raise
+    `TargetUnavailableError` or `SourceUnavailableError` when another attempt may succeed.
     """
 
     name: str

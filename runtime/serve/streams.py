@@ -40,7 +40,7 @@ from runtime.versions.stream import find_versions
 LOG = logging.getLogger("consistent.serve")
 T = TypeVar("T")
 
-_ATTEMPTS = 6  # before a store counts as away; then consumption pauses, and attempts go on
+_ATTEMPTS = 6  # before a store counts as away; then consumption pauses, and attempts continue
 FIRST_SECONDS, LONGEST_SECONDS = 0.1, 10.0
 
 
@@ -316,7 +316,7 @@ class Streams:
     async def _handle(
         self, name: str, business_id: str, received: Sequence[Received], traced: Sequence[Envelope]
     ) -> dict[int, Outcome]:
-        """Store the versions that deliveries of one stream make, and add their outputs. Return the outcomes by position."""
+        """Store the versions that deliveries of one stream make, and add their outputs. Return the outcomes."""
         envelopes, made = Envelopes.of(traced), 0
         handler, algorithm = self._app.handlers[name], self._algorithms[name]
         deliveries = prepare_all(handler, business_id or None, envelopes)

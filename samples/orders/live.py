@@ -1,6 +1,6 @@
 """The sample as a live shop: `python -m samples.orders --live`, or `--live kafka://HOST:PORT` on your broker.
 
-`consistent serve` handles each order as it comes. Its outputs for handlers return to it: through a pipe, or as topics
+`consistent serve` handles each order as it comes. Its outputs for handlers return to it: through a pipe, or topics
 that it reads and writes in transactions. The run ends when all customers have been told.
 """
 

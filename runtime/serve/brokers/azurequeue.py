@@ -36,10 +36,10 @@ _FORM = (
     "A queue is written azurequeue://ACCOUNT.queue.core.windows.net/QUEUE, azurequeue://HOST:PORT/QUEUE for Azurite, "
     "or azurequeue:///QUEUE?connection=env:NAME with a connection string in an environment variable."
 )
-_EMULATOR = "devstoreaccount1"  # its key is documented, and no secret
+_EMULATOR = "devstoreaccount1"  # its key is documented, not a secret
 _EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _LOCAL = {"127.0.0.1", "localhost", "::1"}
-_PAGE = 32  # the most that the service gives at once
+_PAGE = 32  # messages that the service returns at most
 _REQUESTS = 8  # at once
 _IDLE_SECONDS = 0.5  # between two looks at an empty queue
 _GONE = {StorageErrorCode.MESSAGE_NOT_FOUND, StorageErrorCode.POP_RECEIPT_MISMATCH}

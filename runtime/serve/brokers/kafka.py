@@ -225,7 +225,7 @@ class KafkaSettlement(Settlement):
                 await _in(self._thread, work, self.name, TargetUnavailableError)
         except TimeoutError as error:
             # After a restart of the broker librdkafka waited longer than it was told to. The next producer has
-            # the same id: the brokers fence this one, if it ever goes on.
+            # the same id: the brokers fence this one if it resumes.
             self._thread, self._producer = ThreadPoolExecutor(1), None
             raise TargetUnavailableError(f"{self.name} does not answer.") from error
 
@@ -251,8 +251,8 @@ class KafkaSettlement(Settlement):
             producer.begin_transaction()
             self._send(outputs)
             metadata = group.consumer_group_metadata()
-            # The brokers fence by it, but not if it was read between the loss of the membership and the next one. The
-            # lanes are lost before that begins, so this order of checks leaves no gap.
+            # The brokers fence by this metadata, except if it was read between two memberships. The lanes are lost
+            # before the next membership begins, so this order of checks leaves no gap.
             if not group.memberid() or any(each.is_lost for each in received):
                 producer.abort_transaction(_SECONDS)
                 raise TargetUnavailableError(f"{self.name}: the partitions belong to another consumer.")

@@ -1,4 +1,4 @@
-"""Standard input and output: lines of JSON, as in a message log, for pipes and for trying out.
+"""Standard input and output: lines of JSON, as in a message log, for pipes and trials.
 
 Lines are not acknowledged. If the process is killed, give it the same lines again; those it handled are duplicates.
 """
