@@ -173,7 +173,7 @@ class Table(Protocol):
     ) -> Page:
         """Read a page of the rows of a partition from `first` to `last`, inclusive.
 
-        `select` names the properties to read; a row that lacks one is returned without it.
+        `select` names the properties to read; a row that lacks a property is returned without it.
         """
 
     async def scan(

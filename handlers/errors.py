@@ -47,7 +47,7 @@ class InputStateChangedError(HandlersError):
 
 
 class NondeterminismError(HandlersError):
-    """Raised when a handler under guard calls a nondeterministic function; names the alternative."""
+    """Raised when a handler under guard calls a nondeterministic function. The message names the alternative."""
 
 
 class PublishError(HandlersError):
@@ -59,4 +59,4 @@ class OutputsTooLargeError(PublishError):
 
 
 class SpecError(HandlersError):
-    """Raised when a test gives a handler something impossible; says what to change."""
+    """Raised when a test gives a handler something impossible. The message says how to correct the test."""

@@ -194,7 +194,7 @@ class _Changes:
                 yield self.sql.insert if verb is Verb.INSERT else self.sql.upsert, (*key, *values)
 
     def refusal(self, rows: Mapping[str, StoredRow]) -> errors.RowError | None:
-        """Return the error of the first operation that these rows refuse."""
+        """Return the error of the first operation that these rows make invalid; None if all are valid."""
         for index, (operation, key) in enumerate(zip(self.operations, self.rows, strict=True)):
             row, verb = rows.get(key), operation.verb
             if verb is Verb.INSERT and row is not None:
@@ -505,10 +505,10 @@ class PostgresTable(SqlTable):
         return await self._store.session().commit(_Changes.of(self._sql, partition_key, operations))
 
     async def barrier(self) -> None:
-        """No-op: a commit is durable once answered. `open` refuses a server with other settings."""
+        """No-op: a commit is durable once answered. `open` refuses a server that answers earlier."""
 
     async def scrub(self) -> None:
-        """Rewrite the table without deleted rows. The write-ahead log and backups still hold deleted rows for a while."""
+        """Rewrite the table without deleted rows, which stay in the write-ahead log and backups until recycled."""
         left = await self._store.session().rewrite(self._sql.rewrite, self._sql.name.as_string())
         if left:
             raise StoreUnavailableError(f"{self.store_url}: {self.name} may still hold deleted rows: {left}.")
@@ -567,7 +567,7 @@ _LOOK = SQL(
 
 _BEGIN: tuple[LiteralString, ...] = ("BEGIN",)
 _LIMITS = "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
-"""The settings of each connection. A `statement_timeout` would end a COMMIT that waits for a replica, as a success."""
+"""The settings of each connection. With `statement_timeout`, a COMMIT that waits for a replica could seem done."""
 _SET_LOCAL: LiteralString = "SET LOCAL lock_timeout = '10s'"
 """Sent with each transaction if a pooler accepts no settings for a connection."""
 
@@ -631,7 +631,7 @@ class PostgresStore(port.Store):
         return self._pools.get()
 
     def not_connected(self, error: psycopg.Error) -> EventStoreError:
-        """Return the error for a refused connection, for which libpq gives text only."""
+        """Return the error for a refused connection. libpq describes the refusal as text only."""
         _, _, reason = str(error).partition("FATAL:")
         reason = reason.splitlines()[0].strip() if reason else ""
         if _WRONG_URL.search(reason):

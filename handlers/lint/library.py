@@ -116,7 +116,7 @@ def iterate(value: Value, node: ast.AST) -> Value:
 
 
 def call_back(arguments: Arguments, given: Value, node: ast.AST, scope: Scope) -> Value:
-    """Follow the functions among the arguments, each called with a value; return their possible results."""
+    """Follow each function among the arguments, called with `given`. Return the possible results."""
     functions = (values.Function, External)
     callbacks = [each for argument in arguments for each in argument if isinstance(each, functions)]
     called = [

@@ -2,7 +2,7 @@
 
 Three activities share one event loop: the reader, the work on streams (`runtime.serve.streams`), and the settler, which
 publishes the outputs of finished messages and acknowledges the messages. While a transaction is under way, messages
-gather for the next one. Folds therefore grow with the load, and no message waits for others to arrive.
+gather for the next one. Transactions therefore grow with the load, and no message waits for others to arrive.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ _BROKERS = ("stdin", "stdout", "kafka", "azurequeue", "amqp", "servicebus")
 
 
 def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
-    """Return the source of a url. Raises `UsageError`, and `MissingExtraError` without its package."""
+    """Return the source of a url. Raises `UsageError`, and `MissingExtraError` if a package is missing."""
     url = resolved(url)
     if url.partition(":")[0] not in _BROKERS or url.startswith("stdout:"):
         raise UsageError(
