@@ -1,7 +1,7 @@
 """Publish on Spark: tasks send the slices of a batch.
 
-Guarantees and records are those of `runtime.publishing`, and either can continue the other. A retried or speculative
-task waits for the slices claimed by the other attempt, and sends the rest.
+Guarantees and records are those of `runtime.publishing`, and either can continue a publication of the other. A retried
+or speculative task waits for the slices claimed by the other attempt, and sends the rest.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RouteJob:
     waiting: Sequence[int]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the files at the given positions, without slices that are already sent."""
+        """Yield the outputs in the files at the given positions, except those of slices that are already sent."""
         positions = (position for batch in batches for position in batch["id"].to_pylist())
         wanted = pa.array(self.waiting, pa.int32())
         for table in self.outputs.tables(self.files[position] for position in positions):
@@ -170,7 +170,7 @@ def publish(
 
 @dataclass(frozen=True)
 class PublishTo:
-    """The target of each epoch of a stream, and how it is published; see `publish`."""
+    """The target to which each epoch of a stream is published, with its options; see `publish`."""
 
     to: str | MakeTarget = field(repr=False)
     target: TargetOptions = field(default_factory=TargetOptions)
