@@ -68,7 +68,7 @@ class DeliveryKey(NamedTuple):
 
 
 class Key(NamedTuple):
-    """What is stored under a `DeliveryKey`: its state, and the delivery that set it."""
+    """The value stored for a `DeliveryKey`: its state, and the delivery that locked or sealed it."""
 
     state: KeyState
     holder: str  # the delivery that locked or sealed it
@@ -89,7 +89,7 @@ class Keys(Protocol):
         """Return a stored key, which may have expired, or None."""
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
-        """Insert `new` durably, or replace `over` by it. Return the stored key, or None after a conflict."""
+        """Insert `new` durably, or replace `over` with it. Return the stored key, or None after a conflict."""
 
     async def delete(self, key: DeliveryKey, found: Key) -> None:
         """Delete a key, unless it has changed since it was read."""
@@ -166,7 +166,7 @@ def read_key(row: Row) -> Key:
 
 
 class RedisKeys:
-    """Keys in Redis, as JSON arrays under names with a prefix. Redis deletes them when they expire."""
+    """Keys in Redis, as JSON arrays under names with a prefix. Redis deletes expired keys."""
 
     def __init__(self, redis: Redis, prefix: str) -> None:
         self._redis = redis
@@ -245,7 +245,7 @@ class RedisKeys:
 
 @asynccontextmanager
 async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
-    """Connect to Redis and yield its keys. Raises `UsageError` if it does not answer or refuses the URL."""
+    """Connect to Redis and yield its keys. Raises `UsageError` if Redis does not answer or refuses the URL."""
     try:
         from redis.asyncio import Redis  # noqa: PLC0415 - its extra
         from redis.asyncio.retry import Retry  # noqa: PLC0415 - its extra
@@ -498,7 +498,7 @@ class IdempotentDelivery:
     async def take(
         self, key: DeliveryKey, name: str, state: KeyState, period: timedelta, *, is_redrive: bool
     ) -> Key:
-        """Store a key unless a valid one exists, and return the stored key. Its `holder` is `name` on success."""
+        """Store a key unless a valid one exists, and return the stored key. On success, the `holder` is `name`."""
 
         async def attempt() -> Key:
             there = None

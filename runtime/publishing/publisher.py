@@ -113,7 +113,7 @@ class Target(ABC):
     window: timedelta | None = None  # how long it recognises duplicates: a slice is not resumed later
 
     async def prepare(self, types: Collection[str]) -> None:  # noqa: B027 - optional
-        """Create tables for outputs of these types, or check topics. Raises `UsageError` if they cannot be sent."""
+        """Create tables for outputs of these types, or check topics. Raises `UsageError` if a type cannot be sent."""
 
     @abstractmethod
     def publisher(self) -> Publisher:

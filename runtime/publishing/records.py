@@ -234,7 +234,7 @@ def _properties(record: Record) -> dict[str, Value]:
 
 
 async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return publications by batch. One request for every 1,000 in the table, and one per publication returned."""
+    """Summarise publications by batch. One request for every 1,000 in the table, and one per publication returned."""
     found: dict[str, list[dict[str, Any]]] = {batch_id: [] for batch_id in batch_ids}
     async for row in rows_of(table, PUBLICATION):
         each = read_publication(row)
@@ -275,7 +275,7 @@ async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
 
 
 async def delete_letters(table: Table, letters: Sequence[Row]) -> None:
-    """Delete records. One request for every 100. Raises `RowChangedError` if one has changed since it was read."""
+    """Delete records. One request for every 100. Raises `RowChangedError` if a record has changed since it was read."""
     await _delete(table, [Operation.delete(row.row_key, row.etag) for row in letters])
 
 

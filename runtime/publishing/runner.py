@@ -74,7 +74,7 @@ class PublishResult:
 
 @dataclass(frozen=True, slots=True)
 class PublicationProgress:
-    """A publication, its slices that were begun, and its outputs, or None if all slices are sent."""
+    """A publication, the slices that were begun, and the outputs. `outputs` is None if all slices are sent."""
 
     publication: Publication
     found: Mapping[int, SliceRecord]
@@ -101,7 +101,7 @@ async def publish(
     clock: Clock = system_clock,
     show: Show | None = None,
 ) -> PublishResult:
-    """Publish the unsent outputs of a batch. To resume after an error, call it again.
+    """Publish the unsent outputs of a batch. Call it again after an error to resume.
 
     Reads the outcomes once. Costs two requests per slice, plus one per chunk if the target has no transactions. Raises
     `BatchRefusedError` for an incomplete batch, and `TargetError` if the target refuses or does not answer.

@@ -66,8 +66,8 @@ def run_batch(
     enqueued_at, headers, handler.
     `options`: the fields of `BatchOptions`.
 
-    To resume a failed batch, call it again with its id. For a published batch, it returns the outcomes without
-    running. Costs one query and one transaction for each stream of a round. Raises `UsageError` and `BatchFailedError`.
+    Call it again with the id of a failed batch to resume the batch. For a published batch, it only returns the
+    outcomes. Costs a query and a transaction for each stream of a round. Raises `UsageError` and `BatchFailedError`.
     """
     return Batch(spark, app, store, table, out, given(BatchOptions, options)).run(messages, batch_id).outcomes
 

@@ -4,7 +4,7 @@ In the output folder, `batch_id=ID/round=N` holds the outcomes of a round as Par
 `_staging/ATTEMPT`, which readers ignore. Then:
 
 1. `propose` writes the manifest of the attempt: its files with sizes and counts.
-2. The ledger records the attempt, unless the batch already has another one.
+2. The ledger records the attempt, unless another attempt at the round is already recorded.
 3. `put_in_place` makes the files of the manifest visible. It is idempotent and safe to run concurrently.
 4. The ledger commits the round, and `discard` deletes the attempt.
 

@@ -123,7 +123,7 @@ def publish(
 ) -> PublishResult:
     """Publish the unpublished slices of a batch on all workers of a session.
 
-    `to`: the URL of a target, or a function of `TargetOptions` that makes one on each worker. `out`: the folder of the
+    `to`: the URL of a target, or a function of `TargetOptions` that opens it on each worker. `out`: the folder of the
     outcomes, if not the recorded one. Each task sends `options.concurrency` slices at once, and all tasks share the
     rate. Costs what `runtime.publishing.runner.publish` does, and a shuffle of the outputs.
 

@@ -49,7 +49,7 @@ def redrive(
     """Redrive dead letters in a batch. Return a DataFrame that scans its outcomes.
 
     `edits`: JSON lines with edited messages, in the format of `consistent letters --export`. Without `where`, the
-    edits select the dead letters. The selection is frozen: to resume a failed redrive, call it again with its id.
+    edits select the dead letters. The selection is frozen. Call it again with the id of a failed redrive to resume it.
     Raises `UsageError` if no dead letter is selected.
     """
     batch = Batch(spark, app, store, table, out, given(BatchOptions, options))
@@ -64,8 +64,8 @@ def redrive_letters(
 ) -> BatchResult:
     """Redrive the requested dead letters, or those that were frozen for this batch id.
 
-    Costs the requests to find them, and one query and one transaction for each of their streams. Raises `UsageError` if
-    there are none.
+    Costs the requests to find them, and a query and a transaction for each of their streams. Raises `UsageError` if no
+    dead letter is selected.
     """
     with job_settings(batch.spark):
         rounds = batch.rounds()
@@ -112,7 +112,7 @@ _REDRIVEN = pa.schema(
 
 @dataclass(frozen=True)
 class RedrivenLetters:
-    """The dead letters of one redrive, frozen in a hidden folder of `out` until the batch is published."""
+    """The dead letters of one redrive, frozen in a hidden folder in `out` until the batch is published."""
 
     out: str
     batch_id: str

@@ -1,8 +1,8 @@
 """Reprocessing: a batch that handles the history of a table again, with other handlers, into a second table.
 
-In each round, the history of a stream is followed as far as its messages are available
-(`runtime.algorithms.state_based.reprocess`): first those of the log, then outputs of the previous round and messages
-held back. When no output is left, streams that still wait for a message treat it as gone. Publishes nothing.
+In each round, the history of each stream is followed until a message is missing (see
+`runtime.algorithms.state_based.reprocess`). The messages are first those of the log, then outputs of the previous round
+and messages held back. If no output is left, streams that wait for an output treat it as gone. Publishes nothing.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class ReprocessRounds(Rounds):
         return routed if id_ is None else routed.where(sf.col("business_id") == id_)
 
     def incomplete(self) -> list[Visit]:
-        """Return the streams that were not followed to the end of their history. One request for every 1,000."""
+        """Return the streams not followed to the end of their history. Costs one request for every 1,000 streams."""
         found: list[Visit] = []
         if self.following is not None:
             document = partial(_incomplete, self.following, frozenset(self.app.handlers))
@@ -173,7 +173,7 @@ class ReprocessRounds(Rounds):
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A stream that waits for a message, and how far it was followed. `is_gone`: it is an output, and may be gone."""
+    """A stream, how far it was followed, and whether the message for which it waits is an output that may be gone."""
 
     handler: str
     business_id: str
@@ -243,10 +243,10 @@ def reprocess(
 
     `messages`: all logs of the history, see `run_batch`. `was`: the app that made the history, if methods were edited;
     it repeats old outputs. `as_of`: follow the history up to a batch. `business_id`: follow only objects with this id.
-    `capture`: get captured values that the history lacks; otherwise their messages become dead letters.
+    `capture`: capture values that the history lacks; otherwise the messages that need them become dead letters.
 
-    To resume a failed batch, call it again with its id; to follow messages that arrived meanwhile, with a new id.
-    Raises `UsageError` and `BatchFailedError`.
+    Call it again with the id of a failed batch to resume the batch, or with a new id to follow messages that arrived
+    meanwhile. Raises `UsageError` and `BatchFailedError`.
     """
     for each in (app, was or app):
         check_app(each)

@@ -418,7 +418,7 @@ _PACKAGES = _OF_A_STORE.union(
 
 
 def check_workers(spark: SparkSession, probe: Callable[[], object]) -> None:
-    """Raise `UsageError` if workers lack this package, or `probe` fails there. Send them missing modules of the app.
+    """Send missing modules of the app to the workers. Raise `UsageError` if they lack this package or `probe` fails.
 
     Costs a task, unless the workers are known to match this process, and one more for each module sent.
     """

@@ -112,13 +112,13 @@ class TruncationOptions(TruncationChoices):
 
     A version is deleted if all given rules allow it, except while it
 
-    - belongs to an open batch, or to the newest run of its stream,
+    - belongs to an open batch, or to the newest run (event) of its stream,
     - is younger than a day, without `allow_young`,
-    - comes from a single message whose outputs may be unpublished, unless promised to be acknowledged,
+    - comes from a single message whose outputs may be unpublished, unless you promise that they are acknowledged,
     - is not older than a waiting dead letter, unless that is discarded.
 
     Without rules, the policies of the table apply. A stream on hold is never truncated. With `export`, versions are
-    deleted after they were read back from the files. Driver and workers must share the folders.
+    deleted only after they were read back from the files. Driver and workers must share the folders.
     """
 
     clock: Clock = system_clock

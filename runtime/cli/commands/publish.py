@@ -56,7 +56,7 @@ class Customers:
     )
 
     def settings(self) -> DeliverySettings:
-        """Return the environment's settings, with `strategy` for all customers. Raises `UsageError` if they conflict."""
+        """Return the environment's settings, with `strategy` for all customers. Raises `UsageError` on a conflict."""
         settings = DeliverySettings.read(os.environ)
         if self.strategy == "at-least-once":
             return replace(settings, at_least_once=frozenset("*"))
@@ -87,7 +87,7 @@ class PublishTo:
     customers: Customers = field(default_factory=Customers)
 
     def find(self, batch_id: str, states: TablePlace) -> Publishing | None:
-        """Return the target, if any. Raises `UsageError` for an invalid target, or for its options if there is none."""
+        """Return the target, if any. Raises `UsageError` for an invalid target, or target options without a target."""
         if self.publish is not None:
             return find_target(
                 self.publish, batch_id, states, of_target=self.target, customers=self.customers

@@ -290,7 +290,7 @@ def stream(
 def _publisher(
     publish: PublishTo, states: TablePlace, query: str, screen: Screen, metrics: Metrics
 ) -> PublishEpoch | None:
-    """Return a function that publishes an epoch, or `None` without a target. Raises `UsageError` if it is invalid."""
+    """Return the function that publishes an epoch, if there is a target. Raises `UsageError` for an invalid target."""
     found = publish.find(query, states)
     if found is None:
         return None

@@ -100,7 +100,7 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a response asks to wait, at most 120, or None."""
+    """Return the seconds that a response asks the sender to wait, at most 120, or None."""
     text = headers.get("Retry-After", "").strip()
     if text.isdecimal():
         seconds = float(text)

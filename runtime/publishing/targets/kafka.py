@@ -75,7 +75,7 @@ class Markers:
         self._known: set[str] = set()
 
     def have(self, name: str) -> bool:
-        """Return whether a slice has a marker. Waits for open transactions, which hide the markers after them."""
+        """Return whether a slice has a marker. Waits for open transactions, which hide later markers."""
         seconds = self._seconds
         partitions = self._ends.list_topics(MARKERS, timeout=seconds).topics[MARKERS].partitions
         ends = {

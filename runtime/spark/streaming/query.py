@@ -94,7 +94,7 @@ class Checkpoint:
     Before an epoch, Spark writes `offsets/EPOCH`: a line with the format version, one with settings, and one with the
     offset of each source. The micro-batch is between the previous offsets and these. The offset of a file source counts
     lists of files, in `sources/SOURCE/NUMBER`. Every tenth list is `NUMBER.compact`, which repeats all previous lists.
-    `metadata` has a random id.
+    The file `metadata` has a random id.
     """
 
     url: str
@@ -288,7 +288,7 @@ class Admission:
         return found
 
     def _check_follows(self, rounds: Rounds, epoch: int, planned: Planned) -> None:
-        """Raise `BatchRefusedError` if a new epoch does not follow the last one of this query and table."""
+        """Raise `BatchRefusedError` if a new epoch does not follow the last epoch of this query and table."""
         us = CheckpointOwner(self.query, connect(rounds.place.store).url, rounds.place.table)
         owner = self._owner()
         if epoch:
@@ -483,7 +483,7 @@ def run_stream(
     `publish`: a target to which the outputs of each epoch are sent, before its outcomes appear in `out`.
     `options`: the fields of `BatchOptions`.
 
-    To continue a query, start it again with its name and checkpoint. Handlers of the same names may have new code. Each
+    Start a query again with its name and checkpoint to continue it. Handlers of the same names may have new code. Each
     micro-batch costs as much as a batch.
 
     Raises `UsageError`, also on Spark Connect, and `BatchRefusedError` for the checkpoint of another query. For later
@@ -633,7 +633,7 @@ class Stream:
         session.keep_job_settings(rounds.spark)
         rounds.check_table()
         rounds.check_place()
-        # Before this start, the query may have had another OUT, where epochs still wait to be merged.
+        # Before this start, the query may have had another folder, where epochs still wait to be merged.
         before = rounds.find(self.admission.batch_id(epoch - 1)) if epoch else None
         out = "" if before is None else before.out.removesuffix(f"/{HIDDEN_EPOCHS}")
         if before is not None and out not in (before.out, self.places.out):
@@ -715,8 +715,8 @@ def open_source(
     """Return the messages of files that arrive in a folder or its subfolders, or of topics, as a streaming DataFrame.
 
     `folder`: the folder, or the URL of topics in Kafka. `format_`: JSON lines, Parquet, or outcomes of another stream.
-    `max_files`: per micro-batch. Parquet needs a first file with the types of the columns; later files may add optional
-    columns. Raises `LogError`.
+    `max_files`: the maximum per micro-batch. Parquet needs a first file with the types of the columns; later files may
+    add optional columns. Raises `LogError`.
     """
     if is_kafka(folder):
         from runtime.spark.streaming.kafka import stream_of  # noqa: PLC0415 - of an extra

@@ -55,7 +55,7 @@ class Wait(Enum):
 
 
 class ConcurrencyLimit:
-    """The number of streams in flight, which provides back-pressure.
+    """The limit of the number of streams in flight, which provides back-pressure.
 
     It rises while calls take about the best time, falls when they take longer, and halves on a failure. After Netflix's
     concurrency-limits.
@@ -200,7 +200,7 @@ class Pending:
 class GroupCommit:
     """Runs coroutines and commits their transactions in groups, because a commit of a file costs more than its writes.
 
-    Each coroutine runs until its first write, and waits. When enough of them wait, one commit stores all their
+    Each coroutine runs until its first write, and waits. When enough coroutines wait, one commit stores all their
     transactions, each of which succeeds or fails alone. No lock is held while handlers run.
 
     If the commit fails, every coroutine gets the error, and continues with commits of its own. So an unavailable store
@@ -405,7 +405,7 @@ def open_current(
     spark: SparkSession,
     make: bool = True,
 ) -> tuple[str, Connection]:
-    """Open a table, or the one that replaced it, and return its name. Costs one more request for each of them."""
+    """Open a table, or the one that replaced it, and return its name. Costs one more request for each table opened."""
     connection = open_table(store_url, table_name, other, make=make, spark=spark)
     settings = connection.run(TableSettings.of(connection.table))
     if settings.switched_to is None:
