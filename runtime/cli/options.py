@@ -423,7 +423,7 @@ class SparkOptions:
     def working(
         self, when_stopped: str, log_bytes: int | None = None
     ) -> AbstractContextManager[ShownSession]:
-        """Start Spark, and yield session and progress, see `sessions.working`. `log_bytes`: the log's size or None."""
+        """Start Spark, and yield session and progress; see `sessions.working`. `log_bytes`: the log's size or None."""
         if self.settings:
             from runtime.spark.session import SETTINGS
 

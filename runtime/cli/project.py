@@ -180,7 +180,7 @@ class _Reader:
         return f"{self.shown}:{next(found, 1)}"
 
     def wrong(self, names: Names, sentence: str) -> UsageError:
-        """Return the error for an entry."""
+        """Return an error with the location of an entry of the file, and `sentence`."""
         return UsageError(f"{self.place(names)}: {sentence}{'' if sentence.endswith('?') else '.'}")
 
     def table(self, names: Names, value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - of TOML

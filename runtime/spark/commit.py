@@ -1,4 +1,4 @@
-"""Make the outcomes of a round visible atomically: those of the one attempt that the ledger chose.
+"""Makes the outcomes of a round visible atomically: those of the one attempt that the ledger chose.
 
 In the output folder, `batch_id=ID/round=N` holds the outcomes of a round as Parquet. Each attempt writes to
 `_staging/ATTEMPT`, which readers ignore. Then:

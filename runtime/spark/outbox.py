@@ -63,7 +63,7 @@ def issue_tokens(
     """Issue a token for each message of a log, and write the log with the tokens to a new folder, as Parquet.
 
     `place`: the table of the tokens. Existing tokens in the log are replaced. Invalid rows, and those beyond `limits`,
-    go to a folder `OUT.rejected`. Costs one request for each delivery. Raises `UsageError` if the folder `out` exists.
+    go to a folder named `out` plus `.rejected`. Costs one request per delivery. Raises `UsageError` if `out` exists.
 
     Never issue tokens for processed messages, for example those of an earlier log: they would be processed again.
     """
