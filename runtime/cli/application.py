@@ -77,7 +77,7 @@ class Commands(TyperGroup):
                 formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """Find the command, or fail with the new name of a renamed one. Warn of unknown variables."""
+        """Find the command, or fail with the new name of a renamed command. Warn of unknown environment variables."""
         known = set(_variables(self))
         for name in sorted(
             each for each in os.environ if each.startswith("CONSISTENT_") and each not in known

@@ -55,7 +55,7 @@ def remember(arguments: Sequence[str] | None) -> None:
 
 
 def holds_secret() -> str:
-    """Return the option with a secret that was typed into the command, or an empty text."""
+    """Return the first typed option whose value contains a secret, or an empty string."""
     option = ""
     for word in _given.get() or ():
         if word.startswith("--"):
@@ -78,7 +78,7 @@ def command_on(command: str, states: TablePlace, *more: str) -> str:
 
 @contextmanager
 def resumable(batch_id: str, states: TablePlace) -> Iterator[None]:
-    """Add the command that resumes or abandons the batch to its errors."""
+    """Append to the errors of a batch the command that resumes or abandons it."""
     try:
         yield
     except BatchHeldBackError as error:
@@ -241,7 +241,7 @@ OF_ANY_BATCH = (
 
 @dataclass(frozen=True, kw_only=True)
 class BatchChoices:
-    """The location of a batch's table and outcomes, and its id."""
+    """The id of a batch, and the locations of its table and outcomes."""
 
     states: TablePlace
     out: str = option("The folder for outcomes, in DIR/batch_id=ID/round=N.", metavar="DIR", group="")
@@ -286,7 +286,7 @@ class BatchChoices:
     def carried_out(
         self, app: App, options: BatchOptions, first_step: str, work: Work, log_bytes: int | None = None
     ) -> Iterator[CarriedOut]:
-        """Run the batch on a log of `log_bytes`, if known, and yield its report while Spark is running."""
+        """Run the batch, and yield its report before Spark stops. `log_bytes`: the size of the log, if known."""
         from runtime.spark.batch import Batch
 
         batch_id = self.batch_id or ""
@@ -305,7 +305,7 @@ class BatchChoices:
 
 
 class CarriedOut(NamedTuple):
-    """The report of a finished batch, and the open session."""
+    """The report of a finished batch, and the Spark session, which is still open."""
 
     report: BatchReport
     spark: Session

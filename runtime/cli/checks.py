@@ -30,7 +30,7 @@ from runtime.versions.properties import error_location
 def load_app(spec: str) -> App:
     """Import the App named by `module:attribute`.
 
-    Raises `UsageError` for an invalid name, or a module that shares a name with this project's packages, and
+    Raises `UsageError` for an invalid name, or a module that shares its name with a package of this project, and
     `AppNotFoundError` for any other problem.
     """
     name = spec.removesuffix(".py").replace("/", ".").lstrip(".")
@@ -92,12 +92,12 @@ def load_module(spec: str, form: str) -> tuple[ModuleType, str]:
 
 
 def kind(value: object) -> str:
-    """Describe the type of an object for an error."""
+    """Describe the type of an object, for an error message."""
     return f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
 
 
 def check_names(folder: Path) -> None:
-    """Raise `UsageError` if a module in the folder shares a name with this project's packages."""
+    """Raise `UsageError` if a module in the folder shares its name with a package of this project."""
     for namesake in namesakes(folder):
         raise UsageError(explain(namesake))
 
@@ -108,7 +108,7 @@ def _is_here(name: str) -> bool:
 
 
 def hint_at(name: str | None) -> str:
-    """Return advice if an imported module of this name hides one in the working directory."""
+    """Return advice if another module of this name hides the one in the working directory, else an empty string."""
     top = (name or "").partition(".")[0]
     imported = sys.modules.get(top)
     if imported is None or not _is_here(top):
@@ -144,7 +144,7 @@ def _raised(name: str, error: BaseException) -> str:
 
 
 def check_folder(path: str, master: str, what: str = "Outcomes", option: str = "--out") -> None:
-    """Raise `NotPossibleError` if a local folder cannot be written."""
+    """Raise `NotPossibleError` if a local folder cannot be written to."""
     if ":" in path or not master.startswith("local"):
         return
     folder = Path(path).absolute()
@@ -166,7 +166,7 @@ def check_file(file: Path | None) -> None:
 def check_log(
     path: str, master: str, format_: str | None, source: str | None = None, decoding: Decoding = AS_JSON
 ) -> int | None:
-    """Return the size of a log in bytes, `None` if not local.
+    """Return the size of a log in bytes, or `None` if it is not local.
 
     Raises `LogError`, and `UsageError` for an invalid source.
     """
@@ -188,7 +188,7 @@ def check_source(
 ) -> None:
     """Raise `LogError` or `UsageError` for an invalid source of a stream.
 
-    `written` maps options to the folders that the stream writes, which must be outside the source.
+    `written` maps options to the folders to which the stream writes. These must be outside the source.
     """
     from runtime.spark.logs.read import is_kafka, is_on_disk
 
@@ -214,7 +214,7 @@ def check_source(
 
 
 def _has_topics(log: str, decoding: Decoding) -> bool:
-    """Return whether a log is in Kafka. Raises `LogError` if it cannot be read."""
+    """Return whether a log is in Kafka. Raises `LogError` if its topics cannot be read."""
     from runtime.spark.logs.read import is_kafka
 
     if is_kafka(log):
@@ -241,9 +241,9 @@ def on_table(place: TablePlace, work: Callable[[Table], Awaitable[T]]) -> T:
 
 
 def confirm(deed: str, *, yes: bool) -> None:
-    """Ask for confirmation of an irreversible action, unless `yes`.
+    """Ask for confirmation of an irreversible action, unless `yes` is set.
 
-    Raises `UsageError` without a terminal, and `typer.Abort` if the user declines.
+    Raises `UsageError` if there is no terminal, and `typer.Abort` if the user declines.
     """
     if yes:
         return
@@ -253,7 +253,7 @@ def confirm(deed: str, *, yes: bool) -> None:
 
 
 def require_table(place: TablePlace) -> TablePlace:
-    """Return the place of a table, or of the one that it was switched to. Raises the errors of `on_table`."""
+    """Return the location of a table, or of the one that replaced it (`consistent switch`). Raises like `on_table`."""
     on_table(place, _nothing)
 
     async def name() -> str:

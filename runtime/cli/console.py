@@ -37,7 +37,7 @@ def visible_line(text: str) -> str:
 
 
 def indented(text: str) -> str:
-    """Escape text, and indent all lines but the first, so that none looks like output of the program."""
+    """Escape text, and indent all lines but the first, so that no line looks like output of the program."""
     return visible(text).replace("\n", "\n  ")
 
 
@@ -88,13 +88,13 @@ class Screen:
     as_json: bool = False
 
     def note(self, sentence: str, **fields: object) -> None:
-        """Print a sentence to standard error. `fields` are only shown in JSON."""
+        """Print a sentence to standard error. `fields` appear only in JSON logs."""
         _tell(notes(), sentence, Text(indented(sentence)), **fields)
 
     def show(self, *parts: RenderableType) -> None:
         """Print parts of the result for people. No-op with `as_json`.
 
-        A `str` is a line to copy and is not wrapped; a `Text` is prose and is.
+        A `str` is a line to copy, and is not wrapped. A `Text` is prose, and is wrapped.
         """
         if self.as_json:
             return
@@ -103,7 +103,7 @@ class Screen:
             console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
 
     def put(self, document: Mapping[str, Any], *parts: RenderableType) -> None:
-        """Print the result: as a JSON document, or its parts for people."""
+        """Print the result: `document` as JSON, or `parts` for people."""
         if self.as_json:
             print(visible_json(document))
         self.show(*parts)
@@ -117,7 +117,7 @@ def complain(sentence: str) -> None:
 
 
 def _tell(console: Console, sentence: str, text: Text, **fields: object) -> None:
-    """Print a text, or its sentence as an event if logs are JSON."""
+    """Print `text` or, if logs are JSON, an event with the sentence and the fields."""
     if logs_json():
         console.file.write(f"{event(sentence, **fields)}\n")
     else:

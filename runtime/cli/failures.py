@@ -52,7 +52,7 @@ def prepare_log(path: Path | None = None) -> Path:
 
 
 def append_trace(error: BaseException, path: Path | None = None) -> Path | None:
-    """Append a traceback to the log file. Returns the file, or `None` if it cannot be written."""
+    """Append a traceback to the log file. Return its path, or `None` if the file cannot be written."""
     try:
         chosen = prepare_log(path)
         with chosen.open("a", encoding="utf-8") as log:

@@ -1,4 +1,4 @@
-"""Turns dataclass fields into options of typer, and declares options of the command line only."""
+"""Turns dataclass fields into options of typer, and declares the options that only the command line has."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def parse_time(text: str) -> timedelta:
 
 
 def duration_text(microseconds: int) -> str:
-    """Format microseconds for `parse_duration`, in the largest exact unit."""
+    """Format microseconds in the largest unit that represents them exactly, as `parse_duration` reads them."""
     whole = (unit for unit, each in _MICROSECONDS_OF.items() if microseconds % each == 0)
     unit = max(whole, key=_MICROSECONDS_OF.__getitem__)
     return f"{microseconds // _MICROSECONDS_OF[unit]}{unit}"
@@ -70,7 +70,7 @@ def parse_size(text: str) -> int:
 
 
 def size_text(size: int) -> str:
-    """Format bytes for `parse_size`, in the largest exact unit."""
+    """Format a number of bytes in the largest unit that represents it exactly, as `parse_size` reads it."""
     unit = max((unit for unit, each in _BYTES_OF.items() if size % each == 0), key=_BYTES_OF.__getitem__)
     return f"{size // _BYTES_OF[unit]}{unit.replace('I', 'i')}"
 
@@ -87,7 +87,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 class Only(frozenset[str]):
-    """The fields of a dataclass that a command uses, in the annotation of its parameter. Default: all."""
+    """Annotates a parameter with the fields of its dataclass that the command uses. By default it uses all."""
 
 
 def only(*names: str) -> Only:
@@ -105,7 +105,7 @@ def _keyword(name: str, default: object, annotation: object) -> inspect.Paramete
 
 @dataclass(frozen=True)
 class Declared:
-    """A dataclass field as an option of command line, environment and, with a group, project file."""
+    """A dataclass field as an option of the command line, the environment and, if it has a group, the project file."""
 
     field: Field[Any]
     hint: Any
@@ -113,13 +113,13 @@ class Declared:
 
     @property
     def key(self) -> str:
-        """The name in the project file, and after the hyphens on the command line."""
+        """The option's name in the project file and, after the hyphens, on the command line."""
         own = self.field.name.rstrip("_").replace("_", "-")
         return str(self.field.metadata.get("name", own)).removeprefix("--")
 
     @property
     def name(self) -> str:
-        """The parameter name. Derived from the option's name, because two classes may have the same field."""
+        """The parameter name. It follows an explicit option name, because two classes may have the same field."""
         return self.key.replace("-", "_") if "name" in self.field.metadata else self.field.name
 
     @property
@@ -170,7 +170,7 @@ class Declared:
         return _keyword(self.name, default, annotation)
 
     def take(self, given: dict[str, Any]) -> Any:  # noqa: ANN401 - of any option
-        """Pop the value of the field. Repeated options become a mapping, or a list split at commas."""
+        """Pop the value of the field. Values of a repeatable option become a mapping or, split at commas, a list."""
         value = given.pop(self.name)
         if not self.is_many:
             return value
@@ -241,7 +241,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command whose dataclass parameters are replaced by an option for each field.
 
     Other parameters may have an `option` as default or in their annotation. Arguments come first, then required
-    options. The result has the options by parameter name as attribute `declared`.
+    options. The attribute `declared` of the result maps parameter names to options.
     """
     hints = get_type_hints(command, include_extras=True)
     takers: dict[str, Callable[[dict[str, Any]], Any]] = {}
@@ -345,11 +345,11 @@ class AuxiliaryStores:
     )
 
     def ids(self, states: TablePlace) -> TablePlace:
-        """Return the table of message ids. Omitted parts default to the table of the states."""
+        """Return the table of message ids. An omitted store or table name defaults to that of the states."""
         return TablePlace(self.deduplication_store or states.store, self.deduplication_table or states.table)
 
     def tokens(self, states: TablePlace) -> TablePlace:
-        """Return the table of tokens. Omitted parts default to the table of the states."""
+        """Return the table of tokens. An omitted store or table name defaults to that of the states."""
         return TablePlace(self.token_store or states.store, self.token_table or states.table)
 
     def check(self, algorithm: str) -> None:
@@ -410,7 +410,7 @@ class SparkOptions:
 
     @property
     def place(self) -> str:
-        """The master or the URL of Spark Connect. Empty for this process."""
+        """The Spark master or the URL of Spark Connect, or an empty string for this process."""
         return self.remote or self.master or ""
 
     def check_scope(self, *places: TablePlace) -> None:
@@ -423,7 +423,7 @@ class SparkOptions:
     def working(
         self, when_stopped: str, log_bytes: int | None = None
     ) -> AbstractContextManager[ShownSession]:
-        """Start Spark for a log of `log_bytes`, if known, and yield session and progress; see `sessions.working`."""
+        """Start Spark, and yield session and progress; see `sessions.working`. `log_bytes`: the log's size or None."""
         if self.settings:
             from runtime.spark.session import SETTINGS
 
@@ -436,9 +436,9 @@ class SparkOptions:
 
 @dataclass(frozen=True)
 class ScanOptions(SparkOptions):
-    """Scan a table in this process, or in key ranges on Spark.
+    """Options to scan a table in this process, or in key ranges on Spark.
 
-    Not in the project file: scanning a table of ordinary size is faster than starting Spark.
+    They are not in the project file, because scanning a table of ordinary size is faster than starting Spark.
     """
 
     GROUP: ClassVar[str | None] = None
@@ -460,7 +460,7 @@ class ScanOptions(SparkOptions):
         stopped: str = "Stopped. Nothing was written.",
         prefix: str = "",
     ) -> None:
-        """Call an async function with the table and its key range, or with several ranges on Spark.
+        """Call an async function with the table and its whole key range or, on Spark, once for each of several ranges.
 
         Merges the `document()` of each result. `step` describes the work, `stopped` the state after Ctrl-C.
         """

@@ -58,12 +58,12 @@ class Project:
     secrets: list[str] = field(default_factory=list)  # the locations of secrets in the file
 
     def find(self, option: Declared, target: str | None = None) -> Value | None:
-        """Return the value of an option. For options of targets, `target` selects one."""
+        """Return the value of an option, if the file has one. For an option of targets, `target` names the target."""
         values = self.targets.get(target or "", {}) if option.group == TARGETS else self.values
         return None if option.group is None else values.get((option.group, option.key))
 
     def target(self, given: str | None, *, must_be: bool) -> str | None:
-        """Return the name of the selected target, or `None` for a URL. Raises `UsageError` if it is ambiguous."""
+        """Return the name of the selected target, or `None` for a URL. Raises `UsageError` for an ambiguous name."""
         if given is None and must_be and self.targets:
             if len(self.targets) > 1:
                 raise UsageError(
@@ -81,8 +81,8 @@ class Project:
 def find_file(start: Path) -> Path | None:
     """Return the nearest project file, or `None`.
 
-    Raises `UsageError` for an unreadable file, and for a file of another user in a parent folder, because it names code
-    to run.
+    Raises `UsageError` for an unreadable file, and for a file of another user in a parent folder: a project file names
+    code to run.
     """
     for folder in (start, *start.parents):
         for file in (folder / FILE, folder / PYPROJECT):
@@ -131,7 +131,7 @@ def read(schema: Schema, chosen: str | None) -> Project:
 
 
 def _has_table(file: Path) -> bool:
-    """Return whether a pyproject.toml has our table. Other tools report invalid ones."""
+    """Return whether a pyproject.toml has our table. Return False if it is invalid, which other tools report."""
     try:
         if b"consistent" not in file.read_bytes():
             return False
@@ -174,17 +174,17 @@ class _Reader:
     lines: Mapping[Names, int]
 
     def place(self, names: Names) -> str:
-        """Return file and line of an entry, or of its table."""
+        """Return the file and line of an entry or, if its line is unknown, of its table."""
         full = (*self.root, *names)
         found = (self.lines[full[:n]] for n in range(len(full), 0, -1) if full[:n] in self.lines)
         return f"{self.shown}:{next(found, 1)}"
 
     def wrong(self, names: Names, sentence: str) -> UsageError:
-        """Return the error for an entry."""
+        """Return an error with the location of an entry of the file, and `sentence`."""
         return UsageError(f"{self.place(names)}: {sentence}{'' if sentence.endswith('?') else '.'}")
 
     def table(self, names: Names, value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - of TOML
-        """Return a value as a table. Raises `UsageError` if it is none."""
+        """Return a value that must be a table. Raises `UsageError` if it is not one."""
         if isinstance(value, Mapping):
             for name, times in Counter(each.replace("_", "-") for each in value).items():
                 if times > 1 and name != TARGETS:
@@ -207,7 +207,7 @@ class _Reader:
                 yield from (((name, key, *filter(None, [last])), one) for last, one in inner.items())
 
     def checked(self, names: Names, value: object, above: Names) -> tuple[Key, Any]:
-        """Return key and value of an entry. Raises `UsageError` for an unknown key or invalid value."""
+        """Return the key and value of an entry. Raises `UsageError` for an unknown key or invalid value."""
         group, name = names[0] if names[1:] else "", names[-1]
         key = (group, name.replace("_", "-"))
         if key not in self.schema:
@@ -242,7 +242,7 @@ class _Reader:
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the closest name, or all names."""
+    """Return a hint with the closest known name or, without one, all known names."""
     near, listed = get_close_matches(name, list(known), 1), ", ".join(sorted(known))
     return f": did you mean {near[0]}?" if near else listed and f": use one of {listed}"
 
@@ -311,7 +311,7 @@ class Command(TyperCommand):
         return getattr(self.callback, "declared", {})
 
     def options(self) -> Iterator[tuple[Declared, Any]]:
-        """Yield the options with a key in the project file, with their parameters."""
+        """Yield each option that has a key in the project file, with its parameter."""
         for parameter in self.params:
             declared = self.declared.get(parameter.name)
             if declared is not None and declared.group is not None:
@@ -319,7 +319,7 @@ class Command(TyperCommand):
 
     @staticmethod
     def counts(option: Declared, given: Mapping[str, Any]) -> bool:
-        """Return whether the file's value of an option applies, given the typed options."""
+        """Return whether the project file's value of an option applies, given the options that the user typed."""
         # A policy contains only the typed rules; those of the file are for single truncations.
         is_of_truncation = option.group == "truncate" and given.get("policy") is not None
         replaces_log = option.name == "messages" and given.get("unfinished") is not None
@@ -356,7 +356,7 @@ class Command(TyperCommand):
         return []
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
-        """Write the common options, or with --help-all all options by table of the project file."""
+        """Write the help of the common options or, with --help-all, of all options by table of the project file."""
         parts: dict[str, list[Any]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
             record: Any = parameter.get_help_record(ctx)
@@ -373,11 +373,11 @@ class Command(TyperCommand):
 
     @property
     def has_log(self) -> bool:
-        """Whether the command reads a log, which needs no option name."""
+        """Whether the command takes a log as a positional argument."""
         return "messages" in self.declared and self.declared["messages"].group is not None
 
     def log(self, ctx: Any, given: Mapping[str, Any], rest: list[str]) -> dict[str, str]:  # noqa: ANN401
-        """Return the log that is given without --messages."""
+        """Return the value of `messages` if the log is a positional argument, otherwise an empty dict."""
         if not rest or not self.has_log:
             return {}
         log, *more = (given["messages"], *rest) if given.get("messages") else rest
@@ -386,7 +386,7 @@ class Command(TyperCommand):
         return {"messages": log}
 
     def target(self, project: Project, given: Mapping[str, Any]) -> tuple[str, str | None]:
-        """Return the option for the target, and the selected target of the project."""
+        """Return the name of the option for the target, and the selected target of the project, if any."""
         option = next((each.name for each, _ in self.options() if each.name in ("to", "publish")), "")
         if not option or not project.targets:
             return option, None
@@ -408,7 +408,7 @@ class Command(TyperCommand):
 
 
 def schema(command: Any) -> Iterator[tuple[Key, tuple[Declared, Any]]]:  # noqa: ANN401
-    """Yield the keys of the project file, from the options of all commands."""
+    """Yield each key of the project file with its option and parameter, for all commands."""
     for each in getattr(command, "commands", {}).values():
         yield from schema(each)
     for each, parameter in command.options() if isinstance(command, Command) else ():

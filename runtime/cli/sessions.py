@@ -85,7 +85,7 @@ def working(
 
 
 def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
-    """Return the interrupt that caused an error, if any. PySpark fails in calls to Java after Ctrl-C."""
+    """Return the interrupt that caused an error, if any. After Ctrl-C, calls from PySpark to Java fail."""
     seen: list[BaseException] = []
     while not isinstance(error, KeyboardInterrupt):
         seen.append(error)

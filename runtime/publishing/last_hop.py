@@ -1,6 +1,6 @@
 """Idempotent delivery through senders without transactions: push, mail, text messages, a partner's web service.
 
-- *At most once* seals the key, then sends. A crash in between loses the message and leaves a sealed key without an end.
+- *At most once* seals the key, then sends. A crash in between loses the message, and its sealed key has no result.
 - *At least once* locks the key, sends, then seals it. After a crash the lock expires, and the next copy sends again.
 
 A key is *unlocked* (absent or expired), *locked* (0) while a delivery sends, or *sealed* (1). Writes are conditional on
@@ -68,7 +68,7 @@ class DeliveryKey(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A stored key."""
+    """The value stored for a `DeliveryKey`: its state, and the delivery that locked or sealed it."""
 
     state: KeyState
     holder: str  # the delivery that locked or sealed it
@@ -79,27 +79,27 @@ class Key(NamedTuple):
 
 
 class Keys(Protocol):
-    """A store of keys with atomic calls. After `StoreUnavailableError`, a call may have taken effect."""
+    """A store of delivery keys with atomic calls. A call that raises `StoreUnavailableError` may have taken effect."""
 
     @property
     def sleep(self) -> Sleep:
-        """Wait before a retry."""
+        """The function that waits before a retry."""
 
     async def get(self, key: DeliveryKey) -> Key | None:
-        """Read a key, which may have expired."""
+        """Return a stored key, which may have expired, or None."""
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
-        """Insert a key durably, or replace `over`. Return None after a conflict."""
+        """Insert `new` durably, or replace `over` with it. Return the stored key, or None after a conflict."""
 
     async def delete(self, key: DeliveryKey, found: Key) -> None:
         """Delete a key, unless it has changed since it was read."""
 
     def unended(self) -> AsyncIterator[tuple[str, str]]:
-        """Yield customer and message id of sealed keys without an end: their process is still sending, or died."""
+        """Yield customer and message id of each sealed key without a result: its process is still sending, or died."""
 
 
 class TableKeys:
-    """Keys in a table, with a partition for each customer. One request per call, or per 1,000 keys in `unended`."""
+    """Keys in a table, in a partition per customer. A call costs one request, `unended` one for every 1,000 keys."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -138,7 +138,7 @@ class TableKeys:
                     yield row.partition_key.removeprefix(PARTITION), row.row_key.removeprefix("ID-T-")
 
     async def forget_expired(self, customer: str, now: int) -> int:
-        """Delete a customer's expired keys and return their number. One request per 1,000 keys and per deletion."""
+        """Delete a customer's expired keys. Return their number. One request per 1,000 keys, and one per deletion."""
         forgotten = 0
         async for row in rows_between(self.table, PARTITION + customer, FIRST, LAST):
             if read_key(row).expires_at <= now:
@@ -166,7 +166,7 @@ def read_key(row: Row) -> Key:
 
 
 class RedisKeys:
-    """Keys in Redis, as JSON arrays under names with a prefix. Redis deletes them when they expire."""
+    """Keys in Redis, as JSON arrays under names with a prefix. Redis deletes expired keys."""
 
     def __init__(self, redis: Redis, prefix: str) -> None:
         self._redis = redis
@@ -192,7 +192,7 @@ class RedisKeys:
         await self._change(key, found)
 
     async def unended(self) -> AsyncIterator[tuple[str, str]]:
-        """Yield customer and message id of sealed keys without an end. One request per key, and one per 10 keys."""
+        """Implement `Keys.unended`. Costs one request per key, and one more for every 10 keys."""
         with _translated_errors():
             async for name in self._redis.scan_iter(match=f"{self._prefix}:*"):
                 value = await self._redis.get(name)
@@ -202,7 +202,7 @@ class RedisKeys:
                     yield unquote(customer), message
 
     async def weaknesses(self) -> list[str]:
-        """Return warnings about settings of this Redis with which it may lose keys."""
+        """Return warnings about settings with which this Redis may lose keys."""
         with _translated_errors():
             said: dict[str, Any] = await self._redis.info("persistence") | await self._redis.info("memory")
         found = []
@@ -245,7 +245,7 @@ class RedisKeys:
 
 @asynccontextmanager
 async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
-    """Connect to Redis and yield its keys. Raises `UsageError` if it does not answer or refuses the url."""
+    """Connect to Redis and yield its keys. Raises `UsageError` if Redis does not answer or refuses the URL."""
     try:
         from redis.asyncio import Redis  # noqa: PLC0415 - its extra
         from redis.asyncio.retry import Retry  # noqa: PLC0415 - its extra
@@ -319,7 +319,7 @@ async def open_keys(url: str, table: str) -> AsyncIterator[Keys]:
 
 
 async def weaknesses(url: str, table: str) -> list[str]:
-    """Return warnings about a Redis that may lose keys; empty for a table."""
+    """Return warnings about a Redis that may lose keys. There are none for keys in a table."""
     if not url.startswith(_REDIS):
         return []
     async with open_redis(url, table) as keys:
@@ -327,7 +327,7 @@ async def weaknesses(url: str, table: str) -> list[str]:
 
 
 async def unended(url: str, table: str) -> list[tuple[str, str]]:
-    """Return the result of `Keys.unended` for a store."""
+    """Return all pairs from `Keys.unended` for a store."""
     async with open_keys(url, table) as keys:
         return [each async for each in keys.unended()]
 
@@ -405,7 +405,7 @@ class OutgoingMessage:
 
 
 class End(StrEnum):
-    """The end of a delivery, or of an output at any target."""
+    """The result of one delivery by a function, or of sending an output to any target."""
 
     SENT = "sent"
     NOT_SENT = "not_sent"
@@ -443,7 +443,7 @@ def is_transient(error: Exception) -> bool:
 
 @dataclass(eq=False)
 class IdempotentDelivery:
-    """Sends messages to customers at most once or at least once. Two requests per delivery, even a filtered one."""
+    """Sends messages to customers at most once or at least once. Two requests per delivery, even if it is filtered."""
 
     keys: Keys
     settings: DeliverySettings = field(default_factory=DeliverySettings)
@@ -461,7 +461,7 @@ class IdempotentDelivery:
     ) -> Delivered:
         """Send a message to a customer, unless its key says that it was sent.
 
-        `is_redrive`: send again if an earlier delivery failed or recorded no end. Raises `RetriesExhaustedError`.
+        `is_redrive`: send again if an earlier delivery failed or recorded no result. Raises `RetriesExhaustedError`.
         """
         deliver = self.at_least_once if self.settings.is_at_least_once(customer) else self.at_most_once
         return await deliver(DeliveryKey.of(customer, message_id), self.new_id(), send, is_redrive=is_redrive)
@@ -469,7 +469,7 @@ class IdempotentDelivery:
     async def at_most_once(
         self, key: DeliveryKey, name: str, send: Send, *, is_redrive: bool = False
     ) -> Delivered:
-        """Seal the key, send, then record the end in the key."""
+        """Seal the key, send, then record the result in the key."""
         ttl = self.settings.ttl_of(key.customer)
         sealed = await self.take(key, name, KeyState.SEALED, ttl, is_redrive=is_redrive)
         if sealed.holder != name:
@@ -498,7 +498,7 @@ class IdempotentDelivery:
     async def take(
         self, key: DeliveryKey, name: str, state: KeyState, period: timedelta, *, is_redrive: bool
     ) -> Key:
-        """Store a key unless a valid one exists, and return the stored key. Its `holder` is `name` on success."""
+        """Store a key unless a valid one exists, and return the stored key. On success, the `holder` is `name`."""
 
         async def attempt() -> Key:
             there = None
@@ -527,7 +527,7 @@ class IdempotentDelivery:
         return Delivered(End.SENT)
 
     def found(self, other: Key) -> Delivered:
-        """Return the result of a delivery that finds another one's key."""
+        """Return the result of a delivery that finds the key of another delivery."""
         if other.state is KeyState.SEALED:
             return Delivered(End.FILTERED, "filtered by idempotency", found=other)
         # Not acknowledged: it would be lost if the holder of the lock crashed.

@@ -35,7 +35,7 @@ _NO_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|NaN|-?Infinity')
 
 @contextmanager
 def cut(tables: Iterable[pa.Table], count: int) -> Iterator[Slices]:
-    """Cut tables of outputs into slices in temporary files. `tables` must contain each of their slices completely."""
+    """Cut tables of outputs into slices in temporary files. Each slice in `tables` must be complete."""
     with TemporaryDirectory(prefix="consistent-slices-") as folder:
         counts: Counter[int] = Counter()
         types: set[str] = set()
@@ -84,12 +84,12 @@ class Slices:
 
 
 def slice_of(business_id: str, count: int) -> int:
-    """Return the slice of a business object."""
+    """Return the number of the slice of a business object."""
     return int.from_bytes(blake2b(business_id.encode(), digest_size=8).digest()) % count
 
 
 def slice_numbers(table: pa.Table, count: int) -> pa.Array:
-    """Return the slice of each row of a table."""
+    """Return the slice number of each row of a table."""
     ids = table["business_id"].combine_chunks().dictionary_encode()
     numbers = pa.array([slice_of(each, count) for each in ids.dictionary.to_pylist()], pa.int32())
     return numbers.take(ids.indices)
@@ -184,7 +184,7 @@ def _outputs(batch: pa.RecordBatch) -> pa.Table:
 
 
 def _corrections(batch: pa.RecordBatch, batch_id: str) -> pa.Table:
-    """Return a message for each output that differs: its old and new body, and the message that caused both."""
+    """Return a correction for each output that differs, with its old and new body and the message that caused both."""
     rows: list[dict[str, Any]] = []
     for row in batch.to_pylist():
         document = json.loads(row["error"]) if row["status"] == Status.PROCESSED and row["error"] else {}
@@ -212,7 +212,7 @@ def _corrections(batch: pa.RecordBatch, batch_id: str) -> pa.Table:
 
 
 def check_types(batches: Iterable[BatchOutputs], types: Collection[str]) -> None:
-    """Raise `UsageError` if there are outputs, but one of these types has no output. Reads all outputs."""
+    """Raise `UsageError` if one of these types has no output, unless there are no outputs. Reads all outputs."""
     there: set[str] = set()
     for batch in batches:
         for table in replace(batch, types=()).tables():
@@ -225,7 +225,7 @@ def check_types(batches: Iterable[BatchOutputs], types: Collection[str]) -> None
 
 
 def _folder(record: BatchRecord, out: str) -> Folder:
-    """Return the folder of a batch. An epoch's is moved from a hidden folder into OUT, where epochs may be merged."""
+    """Return the folder of a batch. An epoch's is moved from a hidden folder into `out`, where epochs may be merged."""
     name = f"batch_id={record.batch_id}"
     if not record.is_epoch:
         return open_folder(out).sub(name)

@@ -59,7 +59,7 @@ Result = End  # of an output: never `LOCKED`
 
 
 class Record(NamedTuple):
-    """The recorded end of an output. Functions record all outputs, other targets only dead letters."""
+    """The recorded result of sending an output. Function targets record all outputs, others only dead letters."""
 
     message_id: str
     type: str
@@ -81,16 +81,16 @@ class Publisher(ABC):
     """Sends slices one after another. The defaults suit targets without transactions."""
 
     async def open(self, name: SliceName) -> bool:
-        """Begin a slice. Return False if it is committed already, as its marker in the target shows."""
+        """Begin a slice. Return False if its marker in the target shows that it is already committed."""
         del name
         return True
 
     async def begin(self) -> None:  # noqa: B027 - optional
-        """Begin a transaction without a marker, for a consumer, which has no slices."""
+        """Begin a transaction without a marker. Consumers call this, because they have no slices."""
 
     @abstractmethod
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Send outputs, in order for each business id. Raises `TargetUnavailableError` if a retry may succeed."""
+        """Send outputs in order for each business id. Raises `TargetUnavailableError` if a retry may succeed."""
 
     async def commit(self) -> None:  # noqa: B027 - optional
         """Commit the slice and its marker, if the target has transactions."""
@@ -113,7 +113,7 @@ class Target(ABC):
     window: timedelta | None = None  # how long it recognises duplicates: a slice is not resumed later
 
     async def prepare(self, types: Collection[str]) -> None:  # noqa: B027 - optional
-        """Create tables for outputs of these types, or check topics. Raises `UsageError` if they cannot be sent."""
+        """Create tables for outputs of these types, or check topics. Raises `UsageError` if a type cannot be sent."""
 
     @abstractmethod
     def publisher(self) -> Publisher:
@@ -137,7 +137,7 @@ class ThreadedPublisher(Publisher):
 
 
 def in_thread(work: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """Run a method in the publisher's thread, after all earlier calls, even cancelled ones."""
+    """Run a method in the publisher's thread, after all earlier calls, including cancelled ones."""
 
     @wraps(work)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -204,7 +204,7 @@ class PublishOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetOptions:
-    """Options of all targets. Each uses those that apply to it."""
+    """Options of all targets. Each target uses the options that apply to it."""
 
     GROUP: ClassVar = "publish"
 
@@ -267,7 +267,7 @@ class OneByOneTarget(Target):
         self._places = asyncio.Semaphore(options.concurrency)
 
     async def in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Make a request within the concurrency and rate that all publishers share."""
+        """Make a request within the limits of concurrency and rate that all publishers share."""
         async with self._places:
             await asyncio.sleep(self.pace.take())
             return await work()

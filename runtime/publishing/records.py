@@ -41,12 +41,12 @@ class Publication:
 
     @property
     def marker(self) -> str:
-        """The prefix of its slices' names in the target, different for another number of slices."""
+        """The prefix of the names of the slices in the target. It depends on the number of slices."""
         return f"{self.key}-{self.slices}"
 
     @property
     def batch_id(self) -> str:
-        """The published batch."""
+        """The id of the published batch."""
         return self.key.rpartition("-")[0]
 
 
@@ -75,7 +75,7 @@ class Publications:
         self._retries = (retries or RetryPolicy()).beside(table)
 
     async def find(self, key: str, slices: int | None = None) -> Publication | None:
-        """Return a publication, or None. One request. Raises `UsageError` if its number of slices differs."""
+        """Return a publication, or None. One request. Raises `UsageError` if its number of slices is not `slices`."""
         row = await self.table.get(PARTITION, f"{PUBLICATION}{key}")
         publication = None if row is None else read_publication(row)
         if publication is not None and slices not in (None, publication.slices):
@@ -103,12 +103,12 @@ class Publications:
         return await until_undisturbed(self._retries, attempt)
 
     async def slices(self, publication: Publication) -> dict[int, SliceRecord]:
-        """Return the slices that were begun, by number. One request per 1,000."""
+        """Return the slices that were begun, by number. One request for every 1,000 slices."""
         rows = rows_of(self.table, f"{SLICE}{publication.key}:")
         return {number_of_slice(row): read_slice(row) async for row in rows}
 
     async def records(self, publication: Publication) -> dict[Record, str]:
-        """Return the records of outputs with their ETags. One request per 1,000."""
+        """Return the records of outputs with their ETags. One request for every 1,000 records."""
         rows = rows_of(self.table, f"{RECORD}{publication.key}:")
         return {read_record(row): row.etag async for row in rows}
 
@@ -128,7 +128,7 @@ class Publications:
     async def claim(
         self, publication: Publication, number: int, found: SliceRecord | None, holder: str, length: timedelta
     ) -> SliceClaim | None:
-        """Claim a slice, unless its row has changed since `found` was read. One request, two after a conflict."""
+        """Claim a slice. Return None if its row has changed since `found` was read. One or two requests."""
         row_key = f"{SLICE}{publication.key}:{number:06}"
         row = LeaseRow(self.table, self.clock, PARTITION, row_key, length // timedelta(microseconds=1))
         first_at, position = (self.clock(), 0) if found is None else (found.first_at, found.position)
@@ -145,7 +145,7 @@ class Publications:
 class SliceClaim:
     """A slice that this runner may send while it renews the lease.
 
-    A runner that lost its lease learns of it at its next write. Until then, two may send the slice.
+    A runner that lost its lease notices this at its next write. Until then, two runners may send the slice.
     """
 
     number: int
@@ -161,7 +161,7 @@ class SliceClaim:
         await self._change({})
 
     async def note(self, position: int, records: Sequence[Record] = ()) -> None:
-        """Save the number of sent outputs, and records, and renew the lease. One request, and one per 99 records."""
+        """Save the number of sent outputs and the records, and renew the lease. One request, and one per 99 records."""
         keys = (_record_key(self.publication, each) for each in records)
         also = list(map(Operation.insert_or_replace, keys, map(_properties, records)))
         while len(also) >= MAX_OPERATIONS:
@@ -188,7 +188,7 @@ class SliceClaim:
 
 
 def rows_of(table: Table, prefix: str, select: Sequence[str] | None = None) -> AsyncIterator[Row]:
-    """Yield the rows whose keys have a prefix. One request per 1,000."""
+    """Yield the rows whose keys have a prefix. One request for every 1,000 rows."""
     return rows_between(table, PARTITION, prefix, prefix + "\U0010ffff", select)
 
 
@@ -234,7 +234,7 @@ def _properties(record: Record) -> dict[str, Value]:
 
 
 async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """Summarize publications by batch. One request per 1,000 of the table, and one per publication of the batches."""
+    """Summarise publications by batch. One request for every 1,000 in the table, and one per publication returned."""
     found: dict[str, list[dict[str, Any]]] = {batch_id: [] for batch_id in batch_ids}
     async for row in rows_of(table, PUBLICATION):
         each = read_publication(row)
@@ -264,7 +264,7 @@ async def prune_publications(table: Table, clock: Clock) -> int:
 
 
 async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
-    """Return the records that name a business object. One request per 1,000 records of the table."""
+    """Return the records that name a business object. One request for every 1,000 records of the table."""
     letters = []
     async for row in rows_of(table, RECORD, ["BusinessId", "Handler"]):
         with reading_row("The record of an output", row):
@@ -275,7 +275,7 @@ async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
 
 
 async def delete_letters(table: Table, letters: Sequence[Row]) -> None:
-    """Delete records. One request per 100. Raises `RowChangedError` if one has changed since it was read."""
+    """Delete records. One request for every 100. Raises `RowChangedError` if a record has changed since it was read."""
     await _delete(table, [Operation.delete(row.row_key, row.etag) for row in letters])
 
 

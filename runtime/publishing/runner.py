@@ -42,7 +42,7 @@ Show = Callable[[int, int | None], None]  # called with the number of sent outpu
 async def _with_publishers(
     target: Target, most: int, work: Callable[[Publisher], Coroutine[Any, Any, None]]
 ) -> None:
-    """Run up to `most` publishers, as many as the target allows. The first error cancels the others."""
+    """Run `most` publishers, or fewer if the target allows fewer. The first error cancels the others."""
 
     async def with_publisher() -> None:
         publisher = target.publisher()
@@ -68,13 +68,13 @@ class PublishResult:
 
     @property
     def refused(self) -> list[Record]:
-        """The dead letters."""
+        """The records of dead letters."""
         return [each for each in self.records if each.result.is_letter]
 
 
 @dataclass(frozen=True, slots=True)
 class PublicationProgress:
-    """A publication, the slices that were begun, and the outputs, None if all slices are sent."""
+    """A publication, the slices that were begun, and the outputs. `outputs` is None if all slices are sent."""
 
     publication: Publication
     found: Mapping[int, SliceRecord]
@@ -101,9 +101,9 @@ async def publish(
     clock: Clock = system_clock,
     show: Show | None = None,
 ) -> PublishResult:
-    """Publish the unsent outputs of a batch. Resumes when it is called again after an error.
+    """Publish the unsent outputs of a batch. Call it again after an error to resume.
 
-    Reads the outcomes once. Costs two requests per slice, and one per chunk if the target has no transactions. Raises
+    Reads the outcomes once. Costs two requests per slice, plus one per chunk if the target has no transactions. Raises
     `BatchRefusedError` for an incomplete batch, and `TargetError` if the target refuses or does not answer.
     """
     options = options or PublishOptions()
@@ -147,7 +147,7 @@ async def find_unpublished(
 ) -> list[tuple[BatchRecord, bool]]:
     """Return the complete batches with unsent or refused outputs, in order, and whether outputs were refused.
 
-    One request per 1,000 batches, and three per batch with outputs. Raises `UsageError` for an unknown type.
+    One request for every 1,000 batches, and three per batch with outputs. Raises `UsageError` for an unknown type.
     """
     publications, new, unpublished = Publications(table, system_clock), [], []
     async for record in records(table):
@@ -287,7 +287,7 @@ class Runner:
 
 
 async def letters(table: Table, of: BatchRecord, target: Target, types: Sequence[str] = ()) -> PublishResult:
-    """Return the records of a batch at a target. Raises `UsageError` if it was not published there."""
+    """Return the records of a batch at a target. Raises `UsageError` if the batch was not published there."""
     publications = Publications(table, system_clock)
     publication = await _find(publications, of, target, types)
     return PublishResult(publication, 0, 0, await publications.records(publication))
@@ -305,7 +305,7 @@ async def redrive(
 ) -> PublishResult:
     """Send the refused outputs of a batch again, in order for each business object.
 
-    May run concurrently, and again after a crash. Reads the outcomes once, and costs two requests per output. Raises
+    It may run concurrently, and again after a crash. Reads the outcomes once, and costs two requests per output. Raises
     `UsageError` if the batch was not published to the target, and `TargetError` like `publish`.
     """
     options, publications = options or PublishOptions(), Publications(table, clock)

@@ -61,13 +61,13 @@ def run_batch(
 ) -> DataFrame:
     """Run a batch to its end. Return a DataFrame that scans its outcomes, one for each delivery and handler.
 
-    `messages`: the path of a log, a list of paths, the url of topics in Kafka (docs/kafka.md), or a table: a DataFrame
+    `messages`: the path of a log, a list of paths, the URL of topics in Kafka (docs/kafka.md), or a table: a DataFrame
     of Spark or pandas, or an Arrow table. The columns are message_id, type, body, and optionally business_id, sequence,
     enqueued_at, headers, handler.
     `options`: the fields of `BatchOptions`.
 
-    Call it again with the id of a failed batch to resume that. For a published batch, it returns the outcomes without
-    running. Costs one query and one transaction for each stream of a round. Raises `UsageError` and `BatchFailedError`.
+    Call it again with the id of a failed batch to resume the batch. For a published batch, it only returns the
+    outcomes. Costs a query and a transaction for each stream of a round. Raises `UsageError` and `BatchFailedError`.
     """
     return Batch(spark, app, store, table, out, given(BatchOptions, options)).run(messages, batch_id).outcomes
 
@@ -121,9 +121,9 @@ class Batch:
     def sweep(self, older_than: timedelta = AT_ONCE, batch_id: str | None = None) -> BatchResult:
         """Publish outputs that crashed workers or abandoned batches left in outboxes.
 
-        A sweep is a batch whose outcomes are duplicates with their outputs. With `cascade`, these are handled too.
-        Skips single messages handled less than `older_than` ago. Costs one request for each 1,000 entities, and three
-        for each unfinished one. Raises `UsageError` for the state-based algorithm, which stores no outputs.
+        A sweep is a batch whose outcomes are duplicates with their outputs. With `cascade`, outputs are handled too.
+        Skips single messages handled less than `older_than` ago. Costs one request for every 1,000 entities, and
+        three for each unfinished one. Raises `UsageError` for the state-based algorithm, which stores no outputs.
         """
         check_swept(self.options.algorithm)
         latest = cut_off(self.options.clock, older_than)
@@ -194,7 +194,7 @@ def partitions_of(spark: SparkSession, options: BatchOptions) -> int:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Runs the rounds of a batch: `begin` or resume it, `end` it, and return its `result`."""
+    """Runs the rounds of a batch: `begin` begins or resumes it, `end` runs and publishes it."""
 
     spark: SparkSession
     app: App
@@ -206,7 +206,7 @@ class Rounds:
 
     @cached_property
     def _of_task(self) -> Metrics:
-        """Empty metrics, which become a task's own when its job is pickled."""
+        """Empty metrics. Each task has its own copy, because its job is pickled."""
         return Metrics(is_on=self.options.metrics.is_on, forwards=False)
 
     @property
@@ -228,7 +228,7 @@ class Rounds:
         return self.options.claim(self.app)
 
     def check_place(self) -> None:
-        """Raise `UsageError` if outcomes cannot be written, or workers lack a module or the store."""
+        """Raise `UsageError` if outcomes cannot be written, or if workers lack a module or cannot open the store."""
         tried = open_folder(self.out).sub(f"_writable-{uuid.uuid4().hex}")
         try:
             tried.create()
@@ -313,7 +313,7 @@ class Rounds:
         return self.options.cascade and record.last_routable > 0
 
     def result(self, begun: BatchRecord, ended: BatchRecord) -> BatchResult:
-        """Return the result of an ended batch. `begun`: its record as `begin` returned it."""
+        """Return the result of an ended batch. `begun`: the record that `begin` returned."""
         if begun.is_finished:  # its driver may have crashed before cleaning up
             self._folders(ended).remove_staging()
             damaged = self._folders(ended).damaged()
@@ -326,9 +326,9 @@ class Rounds:
         return BatchResult(ended, self._folders(ended).outcomes(), begun.is_finished)
 
     def _whole(self, record: BatchRecord) -> BatchRecord:
-        """Return a batch whose committed outcomes exist. If some are gone, restart it: replays give the same outcomes.
+        """Return the record of a batch. If committed outcomes are gone, restart it: replays give the same outcomes.
 
-        Raises `BatchFailedError` with an outbox, which drops published outputs.
+        Raises `BatchFailedError` in that case if the algorithm has an outbox, which drops published outputs.
         """
         folders = self._folders(record)
         damaged = folders.damaged()
@@ -367,7 +367,7 @@ class Rounds:
     def _decide(self, record: BatchRecord, attempt: str, parts: Sequence[OutcomeFile]) -> BatchRecord:
         """Choose an attempt at the next round in the ledger.
 
-        If another driver of the batch was faster, the returned record has its attempt, or more rounds.
+        If another driver of the batch was faster, the returned record has the attempt of that driver, or more rounds.
         """
         folders, types = self._folders(record), tuple(self.app.message_types)
         try:
@@ -416,7 +416,7 @@ class Rounds:
         return committed
 
     def _by_another(self, record: BatchRecord, error: Exception) -> BatchRecord:
-        """Return the record if another driver committed the round and deleted the attempt, otherwise raise."""
+        """Return the newer record if another driver committed the round and deleted the attempt. Otherwise raise."""
         found = self.find(record.batch_id)
         if found is None or found.rounds <= record.rounds:
             raise BatchFailedError(
@@ -455,7 +455,7 @@ class Rounds:
         return Work(route(self._new_outputs(record), self.app, self.partitions), self.job(record).fold)
 
     def _new_outputs(self, record: BatchRecord) -> DataFrame:
-        """Return the outputs of the last round as a log, without those that a handler has already handled."""
+        """Return the outputs of the last round as a log, without those that their handler has already handled."""
         folders, handlers = self._folders(record), sf.lit(None).cast("array<string>")
         for name in self.app.message_types:
             takers = sf.lit([each.handler for each in self.app.routes(name)])
@@ -520,7 +520,7 @@ def dead_letters(outcomes: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeCount:
-    """The number of deliveries with one outcome, by round and handler, and of their outputs."""
+    """The numbers of deliveries and outputs with the same round, handler and outcome."""
 
     round: int
     handler: str | None

@@ -1,10 +1,10 @@
-"""How the outcomes of a round become visible atomically, and only those of the attempt that the ledger chose.
+"""Makes the outcomes of a round visible atomically: those of the one attempt that the ledger chose.
 
-`OUT/batch_id=ID/round=N` holds the outcomes of a round as Parquet. Each attempt writes to `OUT/_staging/ATTEMPT`, which
-readers ignore. Then:
+In the output folder, `batch_id=ID/round=N` holds the outcomes of a round as Parquet. Each attempt writes to
+`_staging/ATTEMPT`, which readers ignore. Then:
 
 1. `propose` writes the manifest of the attempt: its files with sizes and counts.
-2. The ledger records the attempt, unless the batch already has another one.
+2. The ledger records the attempt, unless another attempt at the round is already recorded.
 3. `put_in_place` makes the files of the manifest visible. It is idempotent and safe to run concurrently.
 4. The ledger commits the round, and `discard` deletes the attempt.
 
@@ -48,7 +48,7 @@ def read_file(spark: SparkSession, folder: str, name: str, schema: StructType) -
 def _read_by_workers(
     spark: SparkSession, files: Sequence[tuple[str, str, int]], schema: StructType
 ) -> DataFrame:
-    """Read some columns of files in tasks of their own, each given by folder, name and round."""
+    """Read some columns of files, with a task for each file. `files`: the folder, name and round of each."""
     # Workers open an object store as they did for writing. Spark itself would need a package and configuration for it.
     rows = spark.createDataFrame(list(files), "folder string, name string, round int")
     return rows.repartition(max(1, len(files))).mapInArrow(partial(_read, schema.fieldNames()), schema)
@@ -118,7 +118,7 @@ class BatchFolders:
         folder.flush()
 
     def is_decided(self) -> bool:
-        """Return whether the ledger chose an attempt at the next round, and its files still exist."""
+        """Return whether the ledger chose an attempt at the next round whose files still exist."""
         if not self.record.attempt:
             return False
         staged = open_folder(self.staged(self.record.attempt))
@@ -221,7 +221,7 @@ class BatchFolders:
         return count
 
     def causes(self, number: int) -> list[str]:
-        """Return `traceparent` of some messages of a round, from their outputs."""
+        """Return `traceparent` headers of some outputs of a round, which come from the messages that caused them."""
         folder, found = open_folder(self.round(number)), set[str]()
         for name in sorted(folder.sizes()):
             if name.endswith(SUFFIX) and not found:
@@ -239,7 +239,7 @@ class BatchFolders:
 def _move(
     source: Folder, target: Folder, there: Mapping[str, int], sizes: Mapping[str, int], mark: str
 ) -> None:
-    """Gather the files in a folder to which no late task writes, and move it atomically."""
+    """Gather the files in a folder to which no late task writes, and move that folder atomically."""
     gathered = source.sub(_GATHERED)
     try:
         for name in there.keys() - sizes.keys():  # left by another attempt
@@ -266,7 +266,7 @@ def _move(
 def _copy(
     source: Folder, target: Folder, there: Mapping[str, int], sizes: Mapping[str, int], mark: str
 ) -> None:
-    """Copy the files, guarded by an in-progress marker."""
+    """Copy the files. A marker file exists while the copy is in progress."""
     unfinished = f"{mark}-unfinished"
     target.create()
     target.touch(unfinished)
@@ -295,7 +295,7 @@ def of_another(folder: str, batch_id: str) -> BatchRefusedError:
 
 
 def absolute_folder(folder: str | PathLike[str]) -> str:
-    """Make a path absolute. Raises `UsageError` if it is a pattern to Spark, or its file system is unknown."""
+    """Make a path absolute. Raises `UsageError` if Spark would read it as a pattern, or for an unknown file system."""
     if not isinstance(folder, str | PathLike):
         raise UsageError(f"A folder (out, checkpoint) must be a str or a Path, not {folder!r}.")
     folder = fspath(folder)

@@ -40,7 +40,7 @@ from runtime.spark.worker.outcomes import rows_of
 
 @dataclass(frozen=True)
 class Issued:
-    """The log with tokens, the number of its deliveries, and of invalid rows."""
+    """The log with tokens, and the numbers of its deliveries and of rejected rows."""
 
     out: str
     deliveries: int
@@ -63,7 +63,7 @@ def issue_tokens(
     """Issue a token for each message of a log, and write the log with the tokens to a new folder, as Parquet.
 
     `place`: the table of the tokens. Existing tokens in the log are replaced. Invalid rows, and those beyond `limits`,
-    go to `OUT.rejected`. Costs one request for each delivery. Raises `UsageError` if the folder exists.
+    go to a folder named `out` plus `.rejected`. Costs one request per delivery. Raises `UsageError` if `out` exists.
 
     Never issue tokens for processed messages, for example those of an earlier log: they would be processed again.
     """
@@ -111,7 +111,7 @@ def _issue(app: App, place: TablePlace, batches: Iterable[pa.RecordBatch]) -> It
 
 
 def _with_token() -> Column:
-    """Return the headers with the token's name; the SQL form of `first_tokens`."""
+    """Return the headers with the name of the token, as `first_tokens` computes it in Python."""
     chain = sf.substring(sf.sha2(sf.encode("message_id", "UTF-8"), 256), 1, CHAIN_LENGTH)
     token = sf.create_map(sf.lit(HEADER), sf.concat(chain, sf.lit(f"/{FIRST_IN_CHAIN}")))
     others = sf.map_filter("headers", lambda name, _: name != HEADER)
@@ -140,9 +140,9 @@ def evict(
 ) -> int:
     """Forget the ids of messages processed more than `older_than` ago. Return their number.
 
-    `ids`: the table of the de-duplication store, `None` for the table of the states. Costs a scan and the requests of
-    `Processor.evict`. Raises `UsageError`, and the errors of `scan`, after which it can be run again. Corrupt entities
-    raise `StoredDataError` after all others are done.
+    `ids`: the table of the de-duplication store; `None`: the table of the states. Costs a scan and the requests of
+    `Processor.evict`. Raises `UsageError`, and the errors of `scan`, after which it can be called again. Corrupt
+    entities raise `StoredDataError` after all others are done.
     """
     check_stores(algorithm, deduplication_store=ids, token_store=None)
     open_table(place.store, place.table, ids, make=False, spark=spark)

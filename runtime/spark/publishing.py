@@ -1,7 +1,7 @@
 """Publish on Spark: tasks send the slices of a batch.
 
-Guarantees and records are those of `runtime.publishing`, and either can continue the other. A retried or speculative
-task waits for the slices claimed by the other attempt, and sends the rest.
+Guarantees and records are those of `runtime.publishing`, and either can continue a publication of the other. A retried
+or speculative task waits for the slices claimed by the other attempt, and sends the rest.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RouteJob:
     waiting: Sequence[int]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the files at the given positions, without slices that are already sent."""
+        """Yield the outputs in the files at the given positions, except those of slices that are already sent."""
         positions = (position for batch in batches for position in batch["id"].to_pylist())
         wanted = pa.array(self.waiting, pa.int32())
         for table in self.outputs.tables(self.files[position] for position in positions):
@@ -123,7 +123,7 @@ def publish(
 ) -> PublishResult:
     """Publish the unpublished slices of a batch on all workers of a session.
 
-    `to`: the URL of a target, or a function of `TargetOptions` that makes one on each worker. `out`: the folder of the
+    `to`: the URL of a target, or a function of `TargetOptions` that opens it on each worker. `out`: the folder of the
     outcomes, if not the recorded one. Each task sends `options.concurrency` slices at once, and all tasks share the
     rate. Costs what `runtime.publishing.runner.publish` does, and a shuffle of the outputs.
 
@@ -170,7 +170,7 @@ def publish(
 
 @dataclass(frozen=True)
 class PublishTo:
-    """The target of each epoch of a stream, and how it is published; see `publish`."""
+    """The target to which each epoch of a stream is published, with its options; see `publish`."""
 
     to: str | MakeTarget = field(repr=False)
     target: TargetOptions = field(default_factory=TargetOptions)

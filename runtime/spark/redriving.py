@@ -48,9 +48,9 @@ def redrive(
 ) -> DataFrame:
     """Redrive dead letters in a batch. Return a DataFrame that scans its outcomes.
 
-    `edits`: JSON lines with edited messages, in the format of `consistent letters --export`. Without `where`, they
-    select the letters. The selection is frozen: redrive again with the id of a failed redrive to resume that. Raises
-    `UsageError` if no letter is selected.
+    `edits`: JSON lines with edited messages, in the format of `consistent letters --export`. Without `where`, the
+    edits select the dead letters. The selection is frozen: call `redrive` again with the id of a failed one to resume.
+    Raises `UsageError` if no dead letter is selected.
     """
     batch = Batch(spark, app, store, table, out, given(BatchOptions, options))
     request = dead_letters.RedriveRequest(
@@ -64,8 +64,8 @@ def redrive_letters(
 ) -> BatchResult:
     """Redrive the requested dead letters, or those that were frozen for this batch id.
 
-    Costs the requests to find them, and one query and one transaction for each of their streams. Raises `UsageError` if
-    there are none.
+    Costs the requests to find them, and a query and a transaction for each of their streams. Raises `UsageError` if no
+    dead letter is selected.
     """
     with job_settings(batch.spark):
         rounds = batch.rounds()
@@ -112,33 +112,33 @@ _REDRIVEN = pa.schema(
 
 @dataclass(frozen=True)
 class RedrivenLetters:
-    """The dead letters of one redrive, frozen in a hidden folder of OUT until the batch is published."""
+    """The dead letters of one redrive, frozen in a hidden folder in `out` until the batch is published."""
 
     out: str
     batch_id: str
 
     @property
     def path(self) -> str:
-        """The folder."""
+        """The hidden folder."""
         return within(self.out, "_redrive", self.batch_id)
 
     @property
     def are_frozen(self) -> bool:
-        """Whether an attempt at this batch already selected them."""
+        """Whether an attempt at this batch has already selected the dead letters."""
         return _FILE in self._folder.sizes()
 
     @property
     def deliveries(self) -> int | None:
-        """The number of their deliveries to handlers, or `None` if they are not frozen."""
+        """The number of deliveries of the dead letters to handlers, or `None` if the letters are not frozen."""
         if not self.are_frozen:
             return None
         with self._folder.read(_FILE) as file:
             return int(parquet.ParquetFile(file).metadata.num_rows)
 
     async def freeze(self, table: Table, app: App, request: dead_letters.RedriveRequest) -> int:
-        """Select and write the letters in constant memory. Return their number.
+        """Select the dead letters, and write them in constant memory. Return their number.
 
-        Raises `UsageError` for an unknown handler, and for edits of letters that are not selected.
+        Raises `UsageError` for an unknown handler, and for edits of dead letters that are not selected.
         """
         unfinished = self._folder.sub("unfinished")
         unfinished.create()
@@ -170,14 +170,14 @@ class RedrivenLetters:
         return count
 
     def work(self, spark: SparkSession, job: FoldJob, partitions: int) -> Work:
-        """Return the work of a round, which redrives the letters of each stream in order."""
+        """Return the work of a round, which redrives the dead letters of each stream in order."""
         columns = from_arrow_schema(pa.schema(list(_REDRIVEN)[:-2]))
         rows = read_file(spark, self.path, _FILE, columns).repartition(partitions, *_STREAM)
         rows = rows.sortWithinPartitions(*_STREAM, "letter", "sequence", "enqueued_at", "delivery")
         return Work(rows, replace(job, batch=replace(job.batch, is_redrive=True)).redrive)
 
     async def finish(self, table: Table) -> None:
-        """Delete the letters without a stream that the batch did not reject again, and then the file."""
+        """Delete the dead letters without a stream that the batch did not reject again, then the frozen file."""
         retries = RetryPolicy().beside(table)
         if self.are_frozen:
             with self._folder.read(_FILE) as file:
@@ -188,7 +188,7 @@ class RedrivenLetters:
         self.remove()
 
     def remove(self) -> None:
-        """Delete the file."""
+        """Delete the frozen file."""
         self._folder.delete()
         self._folder.parent.delete_if_empty()
 
@@ -198,7 +198,7 @@ class RedrivenLetters:
 
 
 def _rows(found: dead_letters.FoundLetter, app: App, mended: Envelope | None) -> Iterator[dict[str, Any]]:
-    """Yield a row for each handler that takes the letter. A letter of a stream has one handler."""
+    """Yield a row for each handler that takes the dead letter. A dead letter of a stream has one handler."""
     letter = found.letter
     envelope = mended or letter.envelope
     if envelope is None:
@@ -248,7 +248,7 @@ def letters(
 ) -> DataFrame:
     """Return the dead letters of a table, with the columns of `LETTER`. Workers read them when the DataFrame is used.
 
-    Finding the streams with letters costs two requests for each 1,000 streams, at once.
+    The call itself finds the streams with dead letters, for two requests per 1,000 streams.
     """
     connection = open_table(store, table, make=False, spark=spark)
 

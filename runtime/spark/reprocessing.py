@@ -1,8 +1,8 @@
 """Reprocessing: a batch that handles the history of a table again, with other handlers, into a second table.
 
-In each round, streams are followed as far as their messages are there (`runtime.algorithms.state_based.reprocess`): at
-first those of the log, then outputs of the round before, and what was held back. When no output is left, the streams
-that are not complete are visited, and treat what they wait for as gone. Publishes nothing.
+In each round, the history of each stream is followed until a message is missing (see
+`runtime.algorithms.state_based.reprocess`). The messages are first those of the log, then outputs of the previous round
+and messages held back. If no output is left, streams that wait for an output treat it as gone. Publishes nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from runtime.versions.stream import read_whole, state_streams
 
 @dataclass(frozen=True)
 class Following:
-    """The history to follow: of the whole table `place`, or of one object, up to a batch."""
+    """The history to follow: that of the table `place` or of one object, optionally up to a batch."""
 
     place: TablePlace = field(repr=False)
     was: App  # the app that made the history, as far as it is known
@@ -157,7 +157,7 @@ class ReprocessRounds(Rounds):
         return routed if id_ is None else routed.where(sf.col("business_id") == id_)
 
     def incomplete(self) -> list[Visit]:
-        """Return the streams that were not followed to the end of their history, one request for each 1,000."""
+        """Return the streams not followed to the end of their history. Costs one request for every 1,000 streams."""
         found: list[Visit] = []
         if self.following is not None:
             document = partial(_incomplete, self.following, frozenset(self.app.handlers))
@@ -173,7 +173,7 @@ class ReprocessRounds(Rounds):
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A stream that waits for a message, and how far it was followed. An output may be gone, others are missing."""
+    """A stream, how far it was followed, and whether the message for which it waits is an output that may be gone."""
 
     handler: str
     business_id: str
@@ -242,11 +242,11 @@ def reprocess(
     """Handle the history of a table again, with the handlers of `app`, into the table `into` of the store.
 
     `messages`: all logs of the history, see `run_batch`. `was`: the app that made the history, if methods were edited;
-    it tells old outputs. `as_of`: follow the history up to a batch. `business_id`: follow only objects with this id.
-    `capture`: call what handlers capture and the history lacks; otherwise their messages become dead letters.
+    it repeats old outputs. `as_of`: follow the history up to a batch. `business_id`: follow only objects with this id.
+    `capture`: capture values that the history lacks; otherwise the messages that need them become dead letters.
 
-    Call it again with the id of a failed batch to resume that, and under a new id to follow what came in meanwhile.
-    Raises `UsageError` and `BatchFailedError`.
+    Call it again with the id of a failed batch to resume the batch, or with a new id to follow messages that arrived
+    meanwhile. Raises `UsageError` and `BatchFailedError`.
     """
     for each in (app, was or app):
         check_app(each)
@@ -348,7 +348,7 @@ _QUERIES = {
 
 
 def differences(outcomes: DataFrame) -> DataFrame:
-    """Return a row for each message whose state or outputs differ, and for each object whose final state does."""
+    """Return a row for each message whose state or outputs differ, and for each object whose final state differs."""
     found = outcomes.where(f"status = '{Status.PROCESSED}' AND error IS NOT NULL")
     of_message = ("round", "handler", "business_id", "type", "message_id", "version")
     rows = found.select(*of_message, sf.from_json("error", _DOCUMENT).alias("found"))
@@ -375,7 +375,7 @@ def report(found: Reprocessed, different: DataFrame, limit: int) -> dict[str, Ro
 
 
 async def _claim(old: Table, new: Table, name: str, owner: TableOwner) -> None:
-    """Mark a new table as the copy of another one, with its draws. Raises `UsageError` for any other table."""
+    """Mark a new table as a reprocessing of `name`, with the same draws. Raises `UsageError` if it is not new."""
 
     async def attempt() -> None:
         of_old, of_new = await TableSettings.of(old), await TableSettings.of(new)

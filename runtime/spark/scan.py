@@ -49,7 +49,7 @@ class Task:
 
 
 def scanned(spark: SparkSession, task: Task, ranges: Sequence[KeyRange]) -> DataFrame:
-    """Return the documents of a task as a column. Each action repeats the scan."""
+    """Return the documents of a task as a column. Each action on the DataFrame repeats the scan."""
     keys = spark.createDataFrame(list(map(astuple, ranges)), "prefix string, first string, before string")
     return keys.repartition(len(ranges)).mapInArrow(task.run, FOUND_SCHEMA)
 
@@ -71,7 +71,7 @@ def scan(
 ) -> None:
     """Call an async function for ranges of stream and entity keys, and `merge` with the `document()` of each result.
 
-    There are four ranges per core, with about the same number of objects. Splitting costs two requests for each 1,000
+    There are four ranges per core, with about the same number of objects. Splitting costs two requests for every 1,000
     objects. Corrupt streams are reported.
 
     Raises `UsageError` if workers would not see the same store, `TableNotFoundError`, and `BatchFailedError`.

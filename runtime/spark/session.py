@@ -67,7 +67,7 @@ def unless_gone() -> Iterator[None]:
 
 
 def explain(error: Exception, what_to_do: str = "") -> str:
-    """Return the last of our own errors in the text of a Spark error, otherwise its last error or its first line."""
+    """Return the last of our own errors in the text of a Spark error, otherwise the text's last error or first line."""
     text = _CALLING.sub("", str(error), count=1)
     raised: list[tuple[str, str]] = _RAISED.findall(text)
     ours = [sentence for name, sentence in raised if name.startswith(_OURS)]
@@ -96,7 +96,7 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def is_local(master: str) -> bool:
-    """Return whether all work runs in this working directory. Workers of `local-cluster` have their own."""
+    """Return whether all work runs in this working directory. Workers of `local-cluster` have their own directories."""
     return LOCAL.match(master) is not None
 
 
@@ -111,7 +111,7 @@ def is_remote(master: str) -> bool:
 
 
 def setting(spark: SparkSession, name: str) -> str | None:
-    """Return a setting of a session, or `None` if it is not set, or hidden by the platform."""
+    """Return a setting of a session, or `None` if it is not set or the platform hides it."""
     try:
         return spark.conf.get(name, None)
     except PySparkException:
@@ -178,9 +178,9 @@ _before: dict[str, Mapping[str, str | None]] = {}  # the settings of each sessio
 
 @contextmanager
 def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]:
-    """Apply the settings of jobs to a session, and to that of a DataFrame, within the block.
+    """Within the block, apply the job settings to `spark`, and to the session of `messages` if that is a DataFrame.
 
-    Concurrent jobs share the settings, and the last one restores the session.
+    Concurrent jobs share the settings, and the last job to finish restores the session.
     """
     with ExitStack() as stack:
         stack.enter_context(_settings_of_one(spark))
@@ -197,7 +197,7 @@ def keep_job_settings(copy: SparkSession) -> None:
 
 @contextmanager
 def planned_once(copy: SparkSession) -> Iterator[None]:
-    """Disable adaptive execution within the block, which runs each stage as a job. Not for shared sessions."""
+    """Within the block, disable adaptive execution, which runs each stage as a job. Not for shared sessions."""
     before = _set(copy, {"spark.sql.adaptive.enabled": "false"})
     try:
         yield
@@ -418,7 +418,7 @@ _PACKAGES = _OF_A_STORE.union(
 
 
 def check_workers(spark: SparkSession, probe: Callable[[], object]) -> None:
-    """Raise `UsageError` if workers lack this package, or `probe` fails there. Send them missing modules of the app.
+    """Send missing modules of the app to the workers. Raise `UsageError` if they lack this package or `probe` fails.
 
     Costs a task, unless the workers are known to match this process, and one more for each module sent.
     """

@@ -112,13 +112,13 @@ class TruncationOptions(TruncationChoices):
 
     A version is deleted if all given rules allow it, except while it
 
-    - belongs to an open batch, or to the newest run of its stream,
+    - belongs to an open batch, or to the newest run (event) of its stream,
     - is younger than a day, without `allow_young`,
-    - comes from a single message whose outputs may be unpublished, unless promised to be acknowledged,
+    - comes from a single message whose outputs may be unpublished, unless you promise that they are acknowledged,
     - is not older than a waiting dead letter, unless that is discarded.
 
     Without rules, the policies of the table apply. A stream on hold is never truncated. With `export`, versions are
-    deleted after they were read back from the files. Driver and workers must share the folders.
+    deleted only after they were read back from the files. Driver and workers must share the folders.
     """
 
     clock: Clock = system_clock
@@ -131,7 +131,7 @@ class TruncationOptions(TruncationChoices):
 
 @dataclass(frozen=True, slots=True)
 class TruncatedCount:
-    """Counts for the streams of a handler with the same rules, held for the same reason."""
+    """Counts for the streams of a handler with the same rules that are held for the same reason, if any."""
 
     handler: str
     rules: str | None  # `given`, or the level of the policy: `table`, `handler`, `stream`; None: no rules
@@ -209,7 +209,7 @@ def truncate(
 
 
 def _reported(found: DataFrame, folder: str) -> Truncation:
-    """Write the rows as a report, and sum them up from there."""
+    """Write the rows as a report, and return the sums of the written rows."""
     rows = found.select(sf.from_json(FOUND, _REPORT, {"mode": "FAILFAST"}).alias("row")).select("row.*")
     with failing_as(BatchFailedError):
         rows.withColumn("horizon", sf.timestamp_micros("horizon")).write.parquet(folder)
@@ -252,7 +252,7 @@ class TruncationJob:
         return _Worker(self, connection, concurrency, RateLimitedTable(table, pace)).cut(ranges)
 
     def rules(self, decision: Decision) -> tuple[str | None, TruncationRules | None]:
-        """Return the source of a stream's rules, and the rules, or `None` if it has none."""
+        """Return the source of a stream's rules and the rules, or twice `None` if the stream has no rules."""
         if self.options.is_given:
             return GIVEN, self.options.as_of(self.now, self.open_batches)
         if decision.rules is None or decision.rules.rules is None:
@@ -304,7 +304,7 @@ class _Worker:
                 yield self._truncate(key, decision, *exported.get(key, (0, frozenset())))
 
     async def _export(self, folder: Path, decisions: Mapping[str, Decision]) -> Mapping[str, _Exported]:
-        """Export the versions and letters to delete. Return the verified ones."""
+        """Export the versions and dead letters that may be deleted. Return the verified ones."""
         exported = {}
         with VersionPart(folder) as versions, LetterPart(folder) as letters:
             for key, decision in decisions.items():

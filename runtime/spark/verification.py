@@ -1,4 +1,4 @@
-"""Verification: replay a log with the current handlers, and compare with the stored versions. Writes nothing.
+"""Verification: replay a log with current handlers, and compare the results with the stored versions. Writes nothing.
 
 It shows before deployment which stored versions new code would break.
 """
@@ -122,7 +122,7 @@ class VerifyJob:
 
 @dataclass(slots=True)
 class _Stream:
-    """The kinds of findings of one stream so far, and the last message whose outputs were taken."""
+    """The kinds of findings of one stream so far, and the id of the last message whose outputs were taken."""
 
     kinds: set[_Kind] = field(default_factory=set)
     delivered: str | None = None
@@ -130,7 +130,7 @@ class _Stream:
 
 @dataclass(slots=True)
 class _Row:
-    """The findings of one kind, with the first as example."""
+    """The findings of one kind, with the first as an example."""
 
     first: Finding
     deliveries: int = 0
@@ -174,7 +174,7 @@ class _Tally:
         self._rows += differing.values()
 
     def flush(self, *, at_end: bool = False) -> pa.RecordBatch:
-        """Return the differences collected so far, the counts at the end, and a row with outputs, if any."""
+        """Return the differences collected so far, the counts if `at_end` is set, and a row with outputs, if any."""
         names, rows = ("business_id", "message_id", "error", "version", *_KIND), []
         for row in (*self._rows, *(self._counts.values() if at_end else ())):
             changes = [asdict(change) for change in row.first.changes]
@@ -195,7 +195,7 @@ class _Tally:
 
 @dataclass(frozen=True, slots=True)
 class VerdictCount:
-    """The deliveries and streams of one kind, with an example."""
+    """The numbers of deliveries and streams of one kind, with an example."""
 
     handler: str | None
     type: str | None
@@ -210,7 +210,7 @@ class VerdictCount:
 
 @dataclass(frozen=True, slots=True)
 class FirstDifference:
-    """The first differing version of a stream and kind. `changes`: fields of the next state."""
+    """The first differing version of a stream and kind. `changes`: differing fields of the next state."""
 
     handler: str
     business_id: str
@@ -242,7 +242,7 @@ class Verification:
         return sum(count.deliveries for count in self.counts)
 
     def first_differences(self, limit: int = 0) -> list[FirstDifference]:
-        """Return differences, one of every kind before the second of any. `limit` 0 returns all."""
+        """Return differences, the first of each kind before the second of any kind. A `limit` of 0 returns all."""
         ordered = Window.partitionBy(*_KIND).orderBy("version", "business_id")
         ranked = self.differences.withColumn("rank", sf.row_number().over(ordered))
         ranked = ranked.orderBy("rank", *_KIND, "version", "business_id").drop("rank")
@@ -264,7 +264,7 @@ def verify(
     table: str,
     **options: Any,  # noqa: ANN401 - the fields of VerifyOptions
 ) -> Verification:
-    """Replay a log with the current code, and compare with the stored versions. Writes nothing.
+    """Replay a log with the current code, and compare the results with the stored versions. Writes nothing.
 
     `messages`: a log, see `run_batch`. `options`: the fields of `VerifyOptions`. Costs one query for each stream, and
     more for versions outside its header.
@@ -408,7 +408,7 @@ def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> 
 
 
 def _count(verdicts: DataFrame) -> list[VerdictCount]:
-    """Return the counts by handler, type, verdict and revision. Those without a handler come last."""
+    """Return the counts by handler, type, verdict and revision. Counts without a handler come last."""
     sums = [sf.sum(name).alias(name) for name in ("deliveries", "streams")]
     example = sf.min(sf.struct("message_id", "error")).alias("example")
     grouped = (

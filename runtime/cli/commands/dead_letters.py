@@ -64,7 +64,7 @@ class LetterOptions:
     )
 
     def selection(self, *, must_choose: bool = False) -> Selection:
-        """Return the selection. Raises `UsageError` if it is invalid, or empty with `must_choose`."""
+        """Return the selection. Raises `UsageError` if it is invalid, or if it is empty and `must_choose` is set."""
         stream = None
         if self.stream is not None:
             handler, _, business_id = self.stream.partition("/")
@@ -85,7 +85,7 @@ class LetterOptions:
 
 @dataclass(slots=True)
 class LettersReport:
-    """The selected dead letters: the first ones, all of them in groups, and the number of deliveries not stored."""
+    """The first of the selected dead letters, all of them in groups, and the number of deliveries not stored."""
 
     limit: int = 0
     is_grouped: bool = True

@@ -113,7 +113,7 @@ def demo(
 
 
 def make_folder(path: Path) -> None:
-    """Recreate the folder of the demo. Raises `NotPossibleError` if it was not created by a demo."""
+    """Recreate the folder of the demo. Raises `NotPossibleError` if it exists and was not created by a demo."""
     if path.exists() or path.is_symlink():
         if path.is_symlink() or not (path / _MARK).is_file():
             raise NotPossibleError(f"{path} exists and was not created by the demo: move it away.")
@@ -190,7 +190,7 @@ class _Story:
             raise NotPossibleError("The second run differs from the first one. Please report this as a bug.")
 
     def truncate(self) -> None:
-        """Truncate everything but the newest run of each stream, regardless of age."""
+        """Truncate versions of any age, except those in the newest run (event) of each stream."""
         from runtime.spark import truncate
 
         self.begin(
@@ -207,7 +207,7 @@ class _Story:
         self.screen.show(*report.parts())
 
     def redeliver(self) -> None:
-        """Run a part of the first day's log after its versions were truncated."""
+        """Run part of the first day's log again, after its versions were truncated."""
         self.begin(
             "A late copy",
             "The first day's messages can no longer be recognised as duplicates. They are not newer than the horizon "
@@ -259,7 +259,7 @@ class _Story:
         return write_log(rows, FOLDER / f"{name}.parquet")
 
     def run(self, name: str, log: str) -> BatchResult:
-        """Run a batch with its cascade over a log, and show its outcomes."""
+        """Run a batch with cascade over a log, and show the outcomes."""
         from runtime.spark import Batch
 
         begun, batch_id = time.monotonic(), f"demo-{name.replace('_', '-')}"

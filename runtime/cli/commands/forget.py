@@ -146,7 +146,7 @@ class _Places:
 async def _find_traces(
     places: _Places, handler: str, business_ids: Sequence[str], documents: ListedDocuments | None
 ) -> tuple[dict[str, Trace], list[str]]:
-    """Return the rows of each object, and the names of their documents: all in the store, or the referenced ones.
+    """Return the rows of each object, and the names of all documents (without `documents`: of the referenced ones).
 
     Raises `BatchRefusedError` if ids or tokens are in other tables.
     """

@@ -62,6 +62,6 @@ def init(
 
 
 def template(project: str) -> dict[str, str]:
-    """Return the files of a project, by path."""
+    """Return the content of each file of a new project, by path."""
     text = Path(__file__).with_name("project.txt").read_text(encoding="utf-8").replace("PROJECT", project)
     return dict(part.split("\n", 1) for part in text.split("=== ")[1:])

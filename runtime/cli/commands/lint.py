@@ -109,6 +109,6 @@ def _targets(spec: str) -> Iterator[Target]:
 
 
 def _is_users(path: Path) -> bool:
-    """Return whether a file is the user's own, not installed, cached or hidden."""
+    """Return whether a file belongs to the user's code: it is not installed, cached or hidden."""
     others = {"node_modules", "site-packages", "__pycache__"}
     return not any(part in others or part.startswith(".") for part in path.parts)

@@ -159,7 +159,7 @@ def _what_is_left(record: BatchRecord) -> str:
 
 
 def open_outcomes(out: str, batch_id: str | None, outcome_filter: OutcomeFilter) -> OutcomeFiles:
-    """Find the committed rounds in a folder. Raises `NotPossibleError` without any."""
+    """Find the committed rounds in a folder. Raises `NotPossibleError` if there are none."""
     import pyarrow as pa
 
     if Path(out).is_file():

@@ -56,7 +56,7 @@ class Customers:
     )
 
     def settings(self) -> DeliverySettings:
-        """Return the settings from the environment, with `strategy` for all. Raises `UsageError` for contradictions."""
+        """Return the environment's settings, with `strategy` for all customers. Raises `UsageError` on a conflict."""
         settings = DeliverySettings.read(os.environ)
         if self.strategy == "at-least-once":
             return replace(settings, at_least_once=frozenset("*"))
@@ -87,7 +87,7 @@ class PublishTo:
     customers: Customers = field(default_factory=Customers)
 
     def find(self, batch_id: str, states: TablePlace) -> Publishing | None:
-        """Return the target, or `None`. Raises `UsageError` for an invalid target, or for its options without one."""
+        """Return the target, if any. Raises `UsageError` for an invalid target, or target options without a target."""
         if self.publish is not None:
             return find_target(
                 self.publish, batch_id, states, of_target=self.target, customers=self.customers
@@ -106,7 +106,7 @@ class PublishTo:
         return None
 
     def announced(self, batch: BatchChoices, screen: Screen) -> tuple[BatchChoices, Publishing | None]:
-        """Announce a batch, and return it with its target. Raises `UsageError` for an invalid target before that."""
+        """Announce a batch, and return it with its target. First raises `UsageError` if the target is invalid."""
         self.find("", batch.states)
         batch = batch.announced(screen)
         return batch, self.find(batch.batch_id or "", batch.states)
@@ -164,7 +164,7 @@ def find_target(
 def load_sender(spec: str) -> Callable[..., object]:
     """Import the function or callable object named by `module:function`.
 
-    Raises the errors of `load_module`, and `UsageError` if it does not exist or does not take one argument.
+    Raises the errors of `load_module`, and `UsageError` if the object is missing or does not take one argument.
     """
     module, name = load_module(spec, "A sender is named MODULE:FUNCTION, such as post:send")
     if not hasattr(module, name):
@@ -222,7 +222,7 @@ def publish_on(
 
 
 def publish_done(target: Publishing | None, done: CarriedOut, screen: Screen) -> bool:
-    """Publish a finished batch, if it has a target. Returns whether the target rejected outputs."""
+    """Publish a finished batch, if it has a target. Return whether the target rejected outputs."""
     if target is None:
         return False
     with resumable(target.batch_id, target.states):
@@ -234,7 +234,7 @@ def publish_done(target: Publishing | None, done: CarriedOut, screen: Screen) ->
 
 
 def tell_of_keys(publishing: Publishing) -> None:
-    """Warn if Redis might lose the keys. Raises `UsageError` if it does not answer."""
+    """Warn if Redis might lose the delivery keys. Raises `UsageError` if Redis does not answer."""
     from runtime.publishing.last_hop import weaknesses
 
     for remark in asyncio.run(weaknesses(publishing.of_target.keys, publishing.of_target.keys_table)):
@@ -269,9 +269,9 @@ def published_parts(batch_id: str, found: PublishResult) -> Iterator[RenderableT
 def _redriven_parts(
     batch_id: str, result: PublishResult, unended_keys: Sequence[tuple[str, str]] = ()
 ) -> Iterator[RenderableType]:
-    """Yield the dead letters of a publication, and the number of redriven ones.
+    """Yield the dead letters of a publication, and the number of redriven outputs.
 
-    `unended_keys` are customers and messages of sends that crashed or are in progress.
+    `unended_keys`: the customer and message id of each send that crashed or is in progress.
     """
     of_batch = f"of batch {batch_id} at {result.publication.target}"
     if result.outputs:
@@ -336,7 +336,7 @@ class _Asked:
     def work(
         self, publishing: Publishing, on_spark: tuple[Session, StepProgress] | None
     ) -> tuple[PublishResult, dict[str, Any]]:
-        """Publish, list or redrive one batch, and show the result. Returns it with additions for the document."""
+        """Publish, list or redrive a batch, and show the result. Return it, and more entries for the JSON document."""
         from runtime.publishing import runner
 
         batch_id = publishing.batch_id

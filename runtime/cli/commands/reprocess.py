@@ -264,7 +264,7 @@ def fork(
 
 
 def _case(version: Version, log: str) -> dict[str, Any]:
-    """Return a version with the body of its message, which is looked for in a log."""
+    """Return the JSON form of a version, with the body of its message, which is read from a log."""
     from runtime.spark.logs.read import messages_on_disk
 
     record = version.record

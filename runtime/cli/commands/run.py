@@ -55,11 +55,11 @@ class DeadLetterChoices:
 
     @property
     def of_batch(self) -> str | None:
-        """The limit over which the batch is not published."""
+        """The limit of dead letters above which the batch is held back, or `None` without --strict."""
         return str(self.max_dead_letters) if self.strict else None
 
     def judge(self, screen: Screen, report: BatchReport, then: Sequence[str]) -> None:
-        """Say what to do about dead letters. Exits with an error for corrupt streams, or over the limit."""
+        """Print the next commands for dead letters. Exits with an error for corrupt streams, or above the limit."""
         if not report.dead_letters:
             return
         for group in report.dead_letters if logs_json() else ():
@@ -290,7 +290,7 @@ def stream(
 def _publisher(
     publish: PublishTo, states: TablePlace, query: str, screen: Screen, metrics: Metrics
 ) -> PublishEpoch | None:
-    """Return the function that publishes an epoch, if any. Raises `UsageError` for an invalid target."""
+    """Return the function that publishes an epoch, if there is a target. Raises `UsageError` for an invalid target."""
     found = publish.find(query, states)
     if found is None:
         return None

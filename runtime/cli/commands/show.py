@@ -169,7 +169,7 @@ def _show_object(
 
 
 async def _read(table: Table, handler: str, business_id: str) -> tuple[str, Head, list[Version]] | None:
-    """Read a stream by business id, as given or canonical. Returns the id, the head and the versions."""
+    """Return the stored id, the head and the versions of a stream, or `None`. `business_id` may be canonical or not."""
     for spelling in dict.fromkeys([business_id, canonical(business_id)]):
         stream = await Stream.try_open(stream_partition(table, handler, spelling))
         kept = await versions(table, handler, spelling)
@@ -179,7 +179,7 @@ async def _read(table: Table, handler: str, business_id: str) -> tuple[str, Head
 
 
 def _read_export(folder: Path, handler: str, business_id: str) -> tuple[str, Head, list[Version]]:
-    """Read the versions of a stream from an export, with a partial head."""
+    """Return the stored id, a partial head and the versions of a stream in an export."""
     with needing("Exports need"):
         from runtime.archives.versions import ExportedVersions
     exported = ExportedVersions(folder)
@@ -206,7 +206,7 @@ def _find(kept: Sequence[Version], head: Head, number: int | None, message: str 
 def _parts_of_stream(
     stream: dict[str, Any], listed: Sequence[Version], *, diff: bool
 ) -> Iterator[RenderableType]:
-    """Yield the facts of a stream, and a table of versions with states or changes."""
+    """Yield the facts of a stream, and a table of versions with their states or, with `diff`, the changes."""
     waiting, forgotten = stream["letters"], stream["forgotten"]
     facts: list[tuple[str, Cell]] = [
         ("versions", stream["newest_version"]),
@@ -248,7 +248,7 @@ def _text(time: Any) -> Any:  # noqa: ANN401 - a time, or None
 
 
 def _parts_of_version(title: str, stored: Version, *, diff: bool) -> Iterator[RenderableType]:
-    """Yield all recorded data of a version, and its states or the changes."""
+    """Yield all recorded data of a version, and the states before and after it or, with `diff`, the changes."""
     described = describe_version(stored, whole=True, diff=False)
     states = {name: described.pop(name) for name in ("before", "after")}
     del described["version"]

@@ -73,7 +73,7 @@ class PolicyOptions:
     )
 
     def carry_out(self, states: TablePlace, choices: TruncationChoices, screen: Screen) -> bool:
-        """Set, list or remove policies. Returns whether that was requested. Raises `UsageError`."""
+        """Set, list or remove policies. Return False if this was not requested. Raises `UsageError`."""
         scope = Scope(self.handler, self.stream)
         if self.policy is None:
             if self.hold or scope != Scope():
@@ -266,7 +266,7 @@ class TruncationReport:
         return [{"handler": handler, **sums[handler]} for handler in sorted(sums)]
 
     def _streams_by(self, name: str) -> dict[str, int]:
-        """Count streams by a column, ignoring `None`."""
+        """Count streams by the values of a column, ignoring `None`."""
         streams: Counter[str] = Counter()
         for count in self.counts:
             if getattr(count, name) is not None:
@@ -283,7 +283,7 @@ class TruncationReport:
 def _sweep(
     states: TablePlace, url: str, dead_after: timedelta, screen: Screen, *, dry_run: bool, yes: bool
 ) -> dict[str, int]:
-    """Delete orphaned documents, or show how many there are. Returns the counts."""
+    """Delete orphaned documents, or show how many there are. Return the counts."""
     documents = existing_documents(url)
 
     async def sweep(table: Table, *, only_look: bool) -> Swept:
@@ -349,7 +349,7 @@ def _forget(
     *,
     yes: bool,
 ) -> tuple[dict[str, Any], str]:
-    """Delete old message ids. Raises `BatchRefusedError` for another algorithm or another table of ids."""
+    """Delete old message ids. Raises `BatchRefusedError` if the table uses another algorithm or table of ids."""
     older_than, dry_run, ids = of.older_than(algorithm, choices), choices.dry_run, of.others.ids(states)
     loaded = load_app(of.app)
     require_table(ids)
@@ -402,7 +402,7 @@ class CleanUpOptions(ScanOptions):
         self.for_versions()
 
     def for_versions(self) -> SparkOptions:
-        """Return where versions are truncated. Raises `UsageError`."""
+        """Return the Spark options for truncating versions. Raises `UsageError` if they are invalid."""
         return SparkOptions(self.master or DEFAULT_MASTER, self.remote, self.log_file, self.settings)
 
 
@@ -502,7 +502,7 @@ def _kinds(
 
 
 def _check_cut(states: TablePlace, choices: TruncationChoices, screen: Screen) -> None:
-    """Raise the errors of a truncation for its rules, report and lease, before anything is deleted."""
+    """Check the rules, report folder and lease of a truncation. Raises its errors before anything is deleted."""
     if choices.is_given:
         choices.as_of(system_clock(), OpenBatches())
     if choices.report is not None and choices.report.exists():

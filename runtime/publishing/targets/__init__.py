@@ -1,1 +1,1 @@
-"""The targets of outputs, one in each module. `choice` finds a target by its url."""
+"""The targets of outputs, one in each module. `choice` finds a target by its URL."""

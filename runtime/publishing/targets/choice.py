@@ -1,4 +1,4 @@
-"""Find a target by its url."""
+"""Find a target by its URL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TARGETS = {
 
 
 def open_target(url: str, options: TargetOptions | None = None) -> Target:
-    """Return the target of a url. Raises `UsageError`, and `MissingExtraError` if its package is not installed."""
+    """Return the target of a URL. Raises `UsageError`, and `MissingExtraError` if a package is not installed."""
     url = resolved(url)
     name = _TARGETS.get(url.partition(":")[0], "function.FunctionTarget" if is_function(url) else "")
     if not name:

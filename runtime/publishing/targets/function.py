@@ -94,7 +94,7 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         self._is_redrive = False
 
     async def open(self, name: SliceName) -> bool:
-        """Open the keys. Delivery names begin with a digest of the publication, which so recognises its own keys."""
+        """Open the keys. Delivery names begin with a digest by which a publication recognises its own keys."""
         self._prefix = sha256(name.publication.partition("-again-")[0].encode()).hexdigest()[:12]
         self._is_redrive = name.is_redrive
         if self._delivery is None:

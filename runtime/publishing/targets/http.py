@@ -67,7 +67,7 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
         raise TargetUnavailableError(why, asked)
 
     async def _request(self, output: CommittedOutput) -> tuple[int | None, str, float | None]:
-        """Return the status, None without a response, its description, and the seconds of its `Retry-After`."""
+        """Return the status (None without a response), its description, and the seconds of `Retry-After`, if any."""
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=self.target.options.timeout.total_seconds())
             self._session = aiohttp.ClientSession(timeout=timeout)
@@ -100,7 +100,7 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a response asks to wait, at most 120, or None."""
+    """Return the seconds that a response asks the sender to wait, at most 120, or None."""
     text = headers.get("Retry-After", "").strip()
     if text.isdecimal():
         seconds = float(text)

@@ -1,6 +1,6 @@
-"""Kafka, or Event Hubs by its Kafka endpoint, as a target: exactly once for readers with `read_committed`.
+"""Kafka, or Event Hubs through its Kafka endpoint, as a target: exactly once for readers with `read_committed`.
 
-A slice is a transaction of its outputs and a marker in another topic, which shows that it is not to be sent again.
+One transaction sends a slice, and a marker to another topic. The marker shows that the slice must not be sent again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FORM = (
 
 @dataclass(frozen=True)
 class Topics:
-    """Topics in a url, with librdkafka's settings. `own` are the parameters of the url that are not librdkafka's."""
+    """The topics in a URL, and the settings for librdkafka. `own`: the parameters that are not for librdkafka."""
 
     name: str  # the url of the cluster without secrets
     topics: Sequence[str]
@@ -49,7 +49,7 @@ class Topics:
 
     @classmethod
     def read(cls, url: str, form: str, names: Collection[str], seconds: float) -> Topics:
-        """Take a url apart. Raises `UsageError`, with its `form`."""
+        """Parse a URL. Raises `UsageError` with the text `form`."""
         try:
             parts = urlsplit(url)
         except ValueError:  # its text may contain the password
@@ -75,7 +75,7 @@ class Markers:
         self._known: set[str] = set()
 
     def have(self, name: str) -> bool:
-        """Return whether a slice has a marker. Waits for open transactions, which hide the markers after them."""
+        """Return whether a slice has a marker. Waits for open transactions, which hide later markers."""
         seconds = self._seconds
         partitions = self._ends.list_topics(MARKERS, timeout=seconds).topics[MARKERS].partitions
         ends = {
@@ -184,7 +184,7 @@ class KafkaPublisher(publisher.ThreadedPublisher):
 
     @publisher.in_thread
     def open(self, name: SliceName) -> bool:
-        """Fence producers of the same slice, look for its marker, and begin a transaction if there is none."""
+        """Fence other producers of the slice. Return False if it has a marker, otherwise begin a transaction."""
         with _translated_errors(self._target.name):
             own = {
                 "transactional.id": f"consistent-{name}",

@@ -84,7 +84,7 @@ class PostgresPublisher(Publisher):
         self._connection: psycopg.AsyncConnection | None = None
 
     async def open(self, name: SliceName) -> bool:
-        """Begin a transaction with the slice's marker. Waits for a concurrent one with the same marker."""
+        """Begin a transaction and insert the slice's marker. Waits for another transaction with the same marker."""
         with self._target.translated_errors():
             cursor = await (await self._connected()).execute(self._target.marking().encode(), name[:2])
             if cursor.rowcount != 1:
@@ -92,7 +92,7 @@ class PostgresPublisher(Publisher):
             return cursor.rowcount == 1
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Upsert outputs in three round trips, and one per table. Bisect them if a row is refused."""
+        """Upsert outputs in three round trips, and one more per table. If a row is refused, bisect the outputs."""
         try:
             with self._target.translated_errors():
                 connection = await self._connected()

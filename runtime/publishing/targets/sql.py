@@ -1,4 +1,4 @@
-"""SQL databases as targets: a table for each message type, and one for the markers of slices.
+"""SQL databases as targets: a table for each message type, and a table for the markers of slices.
 
 A slice is one transaction, which inserts its marker and upserts its outputs. A refused row becomes a dead letter.
 """

@@ -1,7 +1,7 @@
-"""Logs in Kafka: ranges of offsets, which workers read through librdkafka. It needs no jar, and works on Spark Connect.
+"""Logs in Kafka: ranges of offsets, which workers read through librdkafka. Needs no jar, and works on Spark Connect.
 
-A batch is identified by its offsets and the ids of its topics. A compacted topic may lose records of a range, so its
-messages count too.
+A batch is identified by its offsets and the ids of its topics. A compacted topic may lose records of a range.
+Therefore its messages identify the batch too.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ Offsets = Mapping[Lane, int]
 
 
 class Limits(NamedTuple):
-    """What can be read of topics, and their ids: a topic that is made again has another one."""
+    """The readable offsets of topics, and the topic ids. A topic that is deleted and created again has another id."""
 
     first: Offsets
     last: Offsets
@@ -83,7 +83,7 @@ class Limits(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Offsets of a partition, without the last one."""
+    """Offsets of a partition, from `start` to just before `end`."""
 
     topic: str
     partition: int
@@ -92,7 +92,7 @@ class Range(NamedTuple):
 
 
 class KafkaLog:
-    """Topics, as a url names them. Raises `UsageError` for an invalid one, and `LogError` for what Kafka answers."""
+    """The topics in a URL, as a log. Raises `UsageError` for an invalid URL, and `LogError` for errors of Kafka."""
 
     def __init__(self, url: str, decoding: Decoding = AS_JSON) -> None:
         self.place = Topics.read(resolved(url), _FORM, ("from", "to", "max"), _SECONDS)
@@ -108,7 +108,7 @@ class KafkaLog:
         return {name: each for name, each in vars(self).items() if name != "_admin"}
 
     def limits(self) -> Limits:
-        """Return the first offset of each partition, the one behind the last that can be read, and the topics' ids."""
+        """Return the first readable offset of each partition, the offset after its last, and the ids of the topics."""
         asked = TopicCollection(list(self.place.topics))
         topics = self._answers(partial(self._admin.describe_topics, asked, request_timeout=_SECONDS))
         lanes = [(name, each.id) for name, topic in topics.items() for each in topic.partitions]
@@ -117,7 +117,7 @@ class KafkaLog:
         return Limits(first, last, {name: str(topic.topic_id) for name, topic in topics.items()})
 
     def offsets(self, bound: str, limits: Limits) -> Offsets:
-        """Return the offsets of a bound. Raises `UsageError` for one that is not a bound, or lacks partitions."""
+        """Return each partition's offset at a bound. Raises `UsageError` if it is invalid or lacks partitions."""
         if bound in ("earliest", "latest"):
             return limits.first if bound == "earliest" else limits.last
         if _OFFSETS.fullmatch(bound):
@@ -144,10 +144,10 @@ class KafkaLog:
         return given
 
     def ranges(self, recorded: str = "") -> tuple[Sequence[Range], str]:
-        """Return the offsets to read, and their identity.
+        """Return the ranges of offsets to read, and a text that identifies them.
 
-        `recorded`: the input of a batch that is resumed. Its offsets count, unless the url has offsets. Raises
-        `LogError` if some were deleted, or are not there yet.
+        `recorded`: the input of a batch to resume. Its offsets are used, unless the URL has offsets. Raises `LogError`
+        if some offsets were deleted, or do not exist yet.
         """
         limits, known = self.limits(), _RECORDED.findall(recorded)
         if {topic for topic, *_ in known} != set(self.place.topics):
@@ -169,7 +169,7 @@ class KafkaLog:
         return found, f"offsets {','.join(f'{t}/{p}:{a}-{b}' for t, p, a, b in found)} of the topics {ids}"
 
     def is_compacted(self) -> bool:
-        """Return whether records may vanish within a topic, or this is not known."""
+        """Return whether compaction may remove records within a topic. Return True if this is not known."""
         asked = [ConfigResource(ResourceType.TOPIC, each) for each in self.place.topics]
         try:
             configs = [each.result() for each in self._admin.describe_configs(asked).values()]
@@ -210,7 +210,7 @@ class KafkaLog:
 
 
 def cut(ranges: Iterable[Range]) -> Iterator[Range]:
-    """Cut ranges into pieces for tasks, without empty ones."""
+    """Cut ranges into pieces for tasks. An empty range has no pieces."""
     for topic, partition, start, end in ranges:
         for at in range(start, end, _PIECE):
             yield Range(topic, partition, at, min(at + _PIECE, end))

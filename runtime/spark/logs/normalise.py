@@ -115,9 +115,9 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
 
 
 def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) -> str | None:
-    """Write the original rows that are too large to a folder. Return its path, or `None` without such rows.
+    """Write to a folder the original rows that are too large. Return the path written, or `None` without such rows.
 
-    Writes JSON lines or Parquet, like the log. Idempotent. Costs a pass over the log, and another one with such rows.
+    Writes JSON lines or Parquet, like the log. Idempotent. Costs a pass over the log, and a second one for such rows.
     """
 
     def large(rows: DataFrame) -> DataFrame:
@@ -138,7 +138,7 @@ def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) ->
 
 
 def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> tuple[DataFrame, _Types]:
-    """Add the parsed values and the problem of each row, and the note of a large one. Return also the types."""
+    """Add to each row its parsed values, its problem, and the note of a large value. Return also the column types."""
     given = _parse_lines(log, limits) if log.columns == ["line"] else _check_columns(log)
     types = {field.name: field.dataType for field in given.schema}
     parsed, message_id = _with_excess(given, types, limits), canonical("message_id")
@@ -176,7 +176,7 @@ def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> tuple[D
 
 
 def check_source(source: str) -> None:
-    """Raise `UsageError` for a name with a colon, because ids would be ambiguous: `a` + `b:x`, `a:b` + `x`."""
+    """Raise `UsageError` for a name with a colon: the id `a:b:x` could be `a` + `b:x` or `a:b` + `x`."""
     if ":" in source:
         raise UsageError(
             f"--source {source} has a colon, which separates it from the message id: use another character. For ids "
@@ -211,7 +211,7 @@ def _checks(types: _Types) -> Sequence[tuple[str, str]]:
 
 
 def canonical(name: str) -> str:
-    """Return a column with UUIDs of any spelling converted to lower case with hyphens."""
+    """Return an SQL expression for a column, in which UUIDs of any spelling become lower case with hyphens."""
     pattern = text(envelope.UUID_PATTERN + r"\z")
     spelled = f"lower(regexp_replace({name}, {pattern}, '$1-$2-$3-$4-$5'))"
     # Most ids are canonical. Checking length and two hyphens detects that in a third of the time of a pattern.
@@ -313,7 +313,7 @@ def _check_columns(log: DataFrame) -> DataFrame:
 def tell_of_struct(
     log: DataFrame, app: App, types: Collection[str] | None, say: Callable[[str], None]
 ) -> None:
-    """Warn if the body is a struct with unknown fields or other types, where Spark may have read null."""
+    """Warn if the body is a struct with unknown fields or wrong types: Spark may have read null there."""
     found = log.schema["body"].dataType if "body" in log.columns else None
     if not isinstance(found, StructType):
         return
@@ -367,7 +367,7 @@ def _quoted(name: str) -> str:
 
 
 def _time(found: DataType) -> str:
-    """Return enqueued_at as a timestamp, or null if it is invalid. It may be out of range."""
+    """Return an SQL expression for enqueued_at: a timestamp, perhaps out of range, or null if it is invalid."""
     if isinstance(found, st.TimestampType):
         return "enqueued_at"
     is_text = isinstance(found, StringType)
@@ -380,12 +380,12 @@ def _time(found: DataType) -> str:
 
 
 def _storable(name: str) -> str:
-    """Return timestamps within the range of stores and the calendar, null for others."""
+    """Return an SQL expression: a timestamp, or null if it is outside the range of stores or of the calendar."""
     return f"CASE WHEN unix_micros({name}) >= {EARLIEST} AND unix_micros({name}) <= {_LATEST} THEN {name} END"
 
 
 def _with_excess(log: DataFrame, types: _Types, limits: MessageLimits) -> DataFrame:
-    """Add the note of a large value to each row, and remove the value."""
+    """In each row with a value that is too large, replace the value by a note in another column."""
     is_packed = isinstance(types["body"], BinaryType)
     named = ("message_id", "type", "business_id", "sequence", "enqueued_at", "handler")
     names = [name for name in named if isinstance(types[name], StringType)]
@@ -437,7 +437,7 @@ def texts(values: Iterable[str]) -> str:
 
 
 def first_of(cases: Iterable[tuple[str, str]], otherwise: str | None = None) -> str:
-    """Return an SQL expression for the first condition that holds, otherwise null or `otherwise`.
+    """Return an SQL expression: the value of the first condition that holds, else `otherwise` or null.
 
     One flat CASE is cheaper than nested ones, whose code Spark repeats for each level.
     """
@@ -554,7 +554,7 @@ def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = N
 
 
 def _handlers(routes: _Routes) -> str:
-    """Return the handlers of a message, or the one named in the log, or null for a message with a problem."""
+    """Return an SQL array: the handlers of a message, the one named in the log, or null if it has a problem."""
     types: dict[tuple[str, ...], list[str]] = {}
     for name, found in routes.items():
         types.setdefault(tuple(route.handler for route in found), []).append(name)
@@ -566,7 +566,7 @@ def _handlers(routes: _Routes) -> str:
 
 
 def _business_id(routes: _Routes, paths: Sequence[FieldPath]) -> str:
-    """Return the business id for a handler, or null if it does not take the message or the id is empty."""
+    """Return an SQL expression: the business id, or null if it is empty or the handler does not take the message."""
     types: dict[tuple[FieldPath, KeyKind], dict[str, list[str]]] = {}
     for name, found in routes.items():
         for route in found:
@@ -584,9 +584,9 @@ def _business_id(routes: _Routes, paths: Sequence[FieldPath]) -> str:
 
 
 def _with_keys(messages: DataFrame, types: Mapping[FieldPath, Collection[str]]) -> DataFrame:
-    """Add a column for each path: the business id named in the log if any, or that in the body.
+    """Add a column for each path: the business id named in the log if any, otherwise that in the body.
 
-    It is null for message types without this path.
+    The column is null for message types without this path.
     """
     given = "nullif(given, '')"
     if isinstance(messages.schema["body"].dataType, BinaryType):
@@ -607,12 +607,12 @@ def _key_name(number: int) -> str:
 
 
 def find(path: FieldPath) -> Column:
-    """Return the business ids that the regular expression recognises, and an empty text for others."""
+    """Return a column of the business ids that a regular expression finds, or an empty string."""
     return sf.regexp_extract("body", rf"^{_object_with(path)}{_BLANK}\z", 1)
 
 
 def read(path: FieldPath) -> Column:
-    """Return the business ids that Spark's parser finds, or null. Other values than texts become JSON."""
+    """Return a column of the business ids that Spark's parser finds, or null. Values other than strings become JSON."""
     schema = "string"
     for name in reversed(path):
         schema = f"struct<`{name}`:{schema}>"
@@ -623,7 +623,7 @@ def read(path: FieldPath) -> Column:
 
 
 def _object_with(path: FieldPath) -> str:
-    """Return the pattern of a JSON object, whose group is the business id at a path."""
+    """Return a pattern of a JSON object. Its group is the business id at a path."""
     name = re.escape(path[0])
     value = _object_with(path[1:]) if path[1:] else rf'"({_CHARACTER}*+)"'
     other = rf'(?!"{name}"){_NAME}{_BLANK}:{_BLANK}{_value(_NESTING)}{_BLANK}'

@@ -125,12 +125,12 @@ class OpenedLog(NamedTuple):
 
 
 def is_kafka(log: object) -> TypeGuard[str]:
-    """Return whether a log is the url of topics in Kafka, or a reference to one."""
+    """Return whether a log is the URL of topics in Kafka, or a reference to such a URL."""
     return isinstance(log, str) and log.startswith(("kafka://", "env:"))
 
 
 def is_on_disk(path: str, master: str) -> bool:
-    """Return whether a path is one local file or folder, for Spark too. The name of an existing file is no pattern."""
+    """Return whether a path is one local file or folder, also to Spark. An existing file's name is not a pattern."""
     if "HADOOP_CONF_DIR" in os.environ or not is_local(master):
         return False
     is_one = not _PATTERN.search(path) and (path.startswith("file:") or not _SCHEME.match(path))
@@ -144,7 +144,7 @@ def _here(path: str) -> Path:
 def find_on_disk(paths: Sequence[str], format_: str | None = None, *, may_be_empty: bool = False) -> LogFiles:
     """List the files of a log on local disks.
 
-    `may_be_empty`: allow no files yet, for a stream. Raises `LogError` for a path that is missing, empty, or has a
+    `may_be_empty`: allow no files, for a stream. Raises `LogError` for a path that is missing, empty, or has a
     wrong format.
     """
     roots = [str(_here(path)) for path in paths]
@@ -285,7 +285,7 @@ _IN_SPARK = {
 
 
 def _type_in_spark(type_: pa.DataType) -> pa.DataType:
-    """Return the type for Spark to which valid values are cast without loss, also in nested types."""
+    """Return the type that Spark supports to which valid values are cast without loss, also within nested types."""
     if pa.types.is_timestamp(type_):
         return pa.timestamp("us", type_.tz)
     if pa.types.is_struct(type_):
@@ -303,7 +303,7 @@ def _type_in_spark(type_: pa.DataType) -> pa.DataType:
 def describe_input(log: OpenedLog) -> Input:
     """Return the identity of a log. Reads it once.
 
-    Local files are identified by their bytes, in a tenth of the time of a Spark job, others by their messages. Raises
+    Local files are identified by their bytes, ten times as fast as by a Spark job, other logs by their messages. Raises
     `LogError` for a log that is empty or corrupt.
     """
     if log.given is not None:
@@ -316,7 +316,7 @@ def describe_input(log: OpenedLog) -> Input:
 
 
 def describe_messages(log: OpenedLog) -> Input:
-    """Return the identity of the messages of a log, independent of files. Costs a job. Raises `LogError`."""
+    """Return the identity of the messages of a log, independent of its files. Costs a Spark job. Raises `LogError`."""
     columns = [
         sf.to_json(column) if isinstance(field.dataType, MapType | ArrayType | StructType) else column
         for field in log.rows.schema
@@ -372,7 +372,7 @@ def _first_lines(log: OpenedLog) -> Iterator[bytes]:
 
 
 def _walk(root: str, skipped: list[str]) -> Iterator[str]:
-    """Yield the paths of files at a root. Adds hidden files, which Spark ignores, to `skipped`."""
+    """Yield the paths of files under a root. Adds hidden files, which Spark ignores, to `skipped`."""
     parent = os.path.dirname(root)  # noqa: PTH120 - os.walk has texts
     if Path(root).is_file():
         levels: Iterable[tuple[str, list[str], list[str]]] = [(parent, [], [Path(root).name])]
@@ -459,7 +459,7 @@ def _log_files(
 
 
 def _format_of(name: str) -> str | None:
-    """Return the format for the suffix of a name, ignoring compression."""
+    """Return the format for the suffix of a name, if known, ignoring compression."""
     stem = _COMPRESSED.sub("", name.rstrip("/").lower())
     return _SUFFIXES.get(os.path.splitext(stem)[1])  # noqa: PTH122 - of any file system
 
@@ -493,8 +493,8 @@ def _read_parquet(
 ) -> DataFrame:
     """Read Parquet files with the union of their columns. Raises `LogError` if types contradict.
 
-    Local files are read as one relation for each set of columns. For others Spark merges the schemas, which costs a
-    job.
+    Local files are read as one relation for each set of columns. For other files Spark merges the schemas, which
+    costs a job.
     """
     groups: dict[tuple[tuple[str, pa.DataType], ...], list[str]] = {}
     untyped: set[str] = set()
@@ -531,7 +531,7 @@ def _read_parquet(
 
 
 def _agree(one: DataType, other: DataType) -> bool:
-    """Return whether a column may have two types in different files. Structs may have different fields."""
+    """Return whether a column may have these two types in different files. Structs may have different fields."""
     if isinstance(one, StructType) and isinstance(other, StructType):
         return all(
             _agree(one[name].dataType, other[name].dataType) for name in set(one.names) & set(other.names)
@@ -569,7 +569,7 @@ def _schema_of(columns: Sequence[tuple[str, pa.DataType]], files: LogFiles) -> S
 def _digest(files: LogFiles) -> Input | None:
     """Return the number of messages in local files, and a digest of their bytes.
 
-    Returns `None` for more than `MOST_BYTES`, compressed lines, and corrupt files, which Spark reports.
+    Returns `None` for more than `MOST_BYTES`, for compressed lines, and for corrupt files, which Spark reports.
     """
     paths = [Path(file) for file in files.files]
     if not files.is_on_disk or any(_COMPRESSED.search(path.name.lower()) for path in paths):
@@ -593,7 +593,7 @@ def _digest(files: LogFiles) -> Input | None:
 
 
 def _count_lines(path: Path) -> int:
-    """Count non-blank lines, with the line ends that Spark recognises."""
+    """Count the non-blank lines of a file, with the line endings that Spark recognises."""
     lines, has_text = 0, False
     with path.open("rb") as file:
         if file.read(3) != b"\xef\xbb\xbf":

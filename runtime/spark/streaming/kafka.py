@@ -1,4 +1,4 @@
-"""Topics of Kafka as a streaming DataFrame. The offsets of its checkpoint carry the ids of the topics."""
+"""Topics of Kafka as a streaming DataFrame. The offsets in the checkpoint include the ids of the topics."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _marks(self._log.offsets(self._log.place.own.get("from", "earliest"), limits), limits)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return how many messages a micro-batch may have."""
+        """Return the maximum number of messages of a micro-batch."""
         most = self._log.place.own.get("max")
         return ReadAllAvailable() if most is None else ReadMaxRows(int(most))
 
@@ -97,7 +97,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _marks({lane: begun[lane] + each for lane, each in shares.items()}, limits)
 
     def partitions(self, start: Marks, end: Marks) -> Sequence[InputPartition]:
-        """Return the pieces of a micro-batch. Raises `LogError` for a topic that was made again."""
+        """Return the pieces of a micro-batch. Raises `LogError` for a topic that was deleted and created again."""
         limits, ranges = self._log.limits(), []
         for topic, id_ in limits.ids.items():
             if {start.get(topic, id_), end.get(topic, id_)} != {id_}:

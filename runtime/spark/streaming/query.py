@@ -94,7 +94,7 @@ class Checkpoint:
     Before an epoch, Spark writes `offsets/EPOCH`: a line with the format version, one with settings, and one with the
     offset of each source. The micro-batch is between the previous offsets and these. The offset of a file source counts
     lists of files, in `sources/SOURCE/NUMBER`. Every tenth list is `NUMBER.compact`, which repeats all previous lists.
-    `metadata` has a random id.
+    The file `metadata` has a random id.
     """
 
     url: str
@@ -114,10 +114,10 @@ class Checkpoint:
         return Planned(id_, digest, dict(file for each in files for file in each))
 
     def changed(self, files: Mapping[str, int]) -> list[tuple[str, bool]]:
-        """Return the files that are missing or have another time, each with whether it is missing.
+        """Return each file that is missing or has another modification time, and whether it is missing.
 
-        Checks only local disks and the file system of the checkpoint, because Spark may have other credentials for
-        others. Costs a request for each file on an object store.
+        Checks only local disks and the file system of the checkpoint, because Spark may use other credentials
+        elsewhere. Costs a request for each file on an object store.
         """
         path, options = path_and_options(self.url)
         options_of = {"": "", "file": "", urlsplit(path).scheme: options}
@@ -180,7 +180,7 @@ class Checkpoint:
         return sources
 
     def _files(self, source: int, before: str, after: str) -> Iterator[tuple[str, int]]:
-        """Yield path and time of each file between two offsets. Yields nothing for other sources than files."""
+        """Yield the path and time of each file between two offsets, or nothing for a source that is not files."""
         last, first = _number(after), _number(before)
         if last is None:
             return
@@ -288,7 +288,7 @@ class Admission:
         return found
 
     def _check_follows(self, rounds: Rounds, epoch: int, planned: Planned) -> None:
-        """Raise `BatchRefusedError` if a new epoch does not follow the last one of this query and table."""
+        """Raise `BatchRefusedError` if a new epoch does not follow the last epoch of this query and table."""
         us = CheckpointOwner(self.query, connect(rounds.place.store).url, rounds.place.table)
         owner = self._owner()
         if epoch:
@@ -303,7 +303,7 @@ class Admission:
             self.checkpoint.claim(us)
 
     def _owner(self) -> CheckpointOwner | None:
-        """Return the owner of the checkpoint. Raises `BatchRefusedError` if it is another query."""
+        """Return the owner of the checkpoint, if any. Raises `BatchRefusedError` if it is another query."""
         owner = self.checkpoint.owner()
         if owner is None:
             return None
@@ -323,7 +323,7 @@ _MERGED = "_batch-merged"
 
 @dataclass
 class EpochPlaces:
-    """The folders of the outcomes of a query's epochs.
+    """The folders of the outcomes of a query's epochs, in the output folder `OUT`.
 
     A micro-batch writes to `OUT/_epochs`, which readers ignore. After publication, its folder is moved to `OUT`
     atomically. With `compact_after`, that many epochs wait in the hidden folder, and are merged into
@@ -345,11 +345,11 @@ class EpochPlaces:
 
     @property
     def working(self) -> str:
-        """The folder of running micro-batches. On an object store, which cannot move folders, it is OUT."""
+        """The folder of running micro-batches. On an object store, which cannot move folders: the output folder."""
         return f"{self.out}/{HIDDEN_EPOCHS}" if self._moves_whole else self.out
 
     def check_unused(self, epoch: int) -> None:
-        """Raise `BatchRefusedError` if OUT has outcomes of an epoch that is not in the ledger."""
+        """Raise `BatchRefusedError` if the output folder has outcomes of an epoch that is not in the ledger."""
         batch_id = f"{self.query}-{epoch}"
         folders = [within(folder, f"batch_id={batch_id}") for folder in {self.out, self.working}]
         if self._is_merged(epoch) or any(open_folder(folder).names() for folder in folders):
@@ -366,11 +366,11 @@ class EpochPlaces:
         return None if self._is_merged(epoch) else self.out
 
     def show(self, epoch: int) -> None:
-        """Move the outcomes of epochs up to this published one to OUT, if enough wait."""
+        """If enough epochs wait, move the outcomes of those up to this published one to the output folder."""
         self.show_all(lambda each: each <= epoch, self.compact_after)
 
     def show_all(self, is_published: Callable[[int], bool], fewest: int = 1) -> None:
-        """Move the outcomes of all published epochs to OUT, if at least `fewest` wait."""
+        """If at least `fewest` published epochs wait, move their outcomes to the output folder."""
         if not self._moves_whole:
             return
         self._tidy_once()
@@ -406,7 +406,7 @@ class EpochPlaces:
         return made
 
     def _tidy_once(self) -> None:
-        """Delete what a crashed driver left: epochs already merged in OUT, and unfinished merges."""
+        """Delete what a crashed driver left: epochs already merged in the output folder, and unfinished merges."""
         if self._is_tidy:
             return
         self._is_tidy = True
@@ -418,14 +418,14 @@ class EpochPlaces:
             self._folder().sub(name).delete()
 
     def _waiting(self) -> list[tuple[int, Folder]]:
-        """Return the epochs that are not in OUT, in order, with their folders."""
+        """Return the epochs that are not yet in the output folder, in order, with their folders."""
         pattern = re.compile(rf"batch_id={re.escape(self.query)}-(\d+)")
         folder = self._folder()
         found = ((pattern.fullmatch(name), folder.sub(name)) for name in folder.names())
         return sorted(((int(match[1]), each) for match, each in found if match), key=lambda each: each[0])
 
     def _is_merged(self, epoch: int) -> bool:
-        """Return whether an earlier driver merged an epoch into OUT."""
+        """Return whether an earlier driver merged an epoch into the output folder."""
         return any(epoch in span for span in self._merged_before)
 
     @cached_property
@@ -439,7 +439,7 @@ class EpochPlaces:
 
 
 def _move(folder: Folder, target: Folder) -> None:
-    """Move a folder, unless another driver of the same epoch already did."""
+    """Move a folder, unless another driver of the same epoch has already moved it."""
     try:
         folder.move_to(target)
     except OSError:
@@ -479,7 +479,7 @@ def run_stream(
     """Start a query that runs each micro-batch of a streaming DataFrame as a batch with the id `QUERY-EPOCH`.
 
     `df`: has the columns of a log, see `run_batch`.
-    `compact_after`: merge the outcomes of as many epochs before they appear in `out`.
+    `compact_after`: merge the outcomes of this many epochs before they appear in `out`.
     `publish`: a target to which the outputs of each epoch are sent, before its outcomes appear in `out`.
     `options`: the fields of `BatchOptions`.
 
@@ -589,7 +589,7 @@ class Stream:
             raise
 
     def show_rest(self) -> None:
-        """Move the remaining published epochs to OUT, after the query has ended."""
+        """Move the remaining published epochs to the output folder, after the query has ended."""
         self._show_all(self.places)
 
     def _show_all(self, places: EpochPlaces, end: float = math.inf) -> None:
@@ -627,13 +627,13 @@ class Stream:
         self.done(record)
 
     def _prepare_once(self, rounds: Rounds, epoch: int) -> None:
-        """Before the first epoch after a start, check all that epochs have in common."""
+        """Before the first epoch after a start, run the checks that all epochs share."""
         if self._is_prepared:
             return
         session.keep_job_settings(rounds.spark)
         rounds.check_table()
         rounds.check_place()
-        # Before this start, the query may have had another OUT, where epochs still wait to be merged.
+        # Before this start, the query may have had another folder, where epochs still wait to be merged.
         before = rounds.find(self.admission.batch_id(epoch - 1)) if epoch else None
         out = "" if before is None else before.out.removesuffix(f"/{HIDDEN_EPOCHS}")
         if before is not None and out not in (before.out, self.places.out):
@@ -696,7 +696,7 @@ SourceFormat = Literal["json", "parquet", "outcomes"]
 
 
 def published_outputs(outcomes: DataFrame) -> DataFrame:
-    """Return the published outputs as a message log, also of a stream that reads the OUT of another one.
+    """Return the published outputs as a message log. `outcomes` may be a stream over another stream's output folder.
 
     Outputs of a message that was redelivered in a later epoch are repeated with the same ids.
     """
@@ -714,9 +714,9 @@ def open_source(
 ) -> DataFrame:
     """Return the messages of files that arrive in a folder or its subfolders, or of topics, as a streaming DataFrame.
 
-    `folder`: or the url of topics in Kafka. `format_`: JSON lines, Parquet, or outcomes of another stream.
-    `max_files`: per micro-batch. Parquet needs a first file with the types of the columns; later files may add optional
-    columns. Raises `LogError`.
+    `folder`: the folder, or the URL of topics in Kafka. `format_`: JSON lines, Parquet, or outcomes of another stream.
+    `max_files`: the maximum per micro-batch. Parquet needs a first file with the types of the columns; later files may
+    add optional columns. Raises `LogError`.
     """
     if is_kafka(folder):
         from runtime.spark.streaming.kafka import stream_of  # noqa: PLC0415 - of an extra

@@ -47,7 +47,7 @@ Work = Coroutine[Any, Any, T]
 
 
 class Wait(Enum):
-    """Delays the work after it."""
+    """An item in a sequence of work that delays the items after it."""
 
     FOR_ONE = "one"  # until any of the work before it has ended
     FOR_ALL = "all"  # until all work before it has ended
@@ -55,7 +55,7 @@ class Wait(Enum):
 
 
 class ConcurrencyLimit:
-    """The number of streams in flight, which provides back-pressure.
+    """The limit of the number of streams in flight, which provides back-pressure.
 
     It rises while calls take about the best time, falls when they take longer, and halves on a failure. After Netflix's
     concurrency-limits.
@@ -200,7 +200,7 @@ class Pending:
 class GroupCommit:
     """Runs coroutines and commits their transactions in groups, because a commit of a file costs more than its writes.
 
-    Each coroutine runs until its first write, and waits. When enough of them wait, one commit stores all their
+    Each coroutine runs until its first write, and waits. When enough coroutines wait, one commit stores all their
     transactions, each of which succeeds or fails alone. No lock is held while handlers run.
 
     If the commit fails, every coroutine gets the error, and continues with commits of its own. So an unavailable store
@@ -211,7 +211,7 @@ class GroupCommit:
         self.is_collecting = False
 
     def around(self, table: Table) -> Table:
-        """Return a table whose transactions wait for a group commit, if called from coroutines that run here."""
+        """Return a table whose transactions wait for a group commit if a coroutine of `run_all` makes them."""
         return _CollectedTable(table, self) if isinstance(table, MultiPartitionTable) else table
 
     def run_all(self, work: Iterable[Work[T] | Wait], most: int) -> Iterator[T]:
@@ -257,7 +257,7 @@ class _Streams(Generic[T]):
         self.waiting: deque[tuple[Work[T], Pending]] = deque()
 
     def go_on(self, work: Work[T], answer: TransactionResult | None) -> Iterator[T]:
-        """Run a coroutine until it waits, or to its end after a failed commit. Yield its result."""
+        """Run a coroutine until it waits, or to its end after a failed commit. Yield its result if it ends."""
         ended: list[T] = []
         is_alone = isinstance(answer, StoreUnavailableError)
         try:
@@ -278,7 +278,7 @@ class _Streams(Generic[T]):
             yield from self.go_on(work, answer)
 
     def until_fewer_wait(self, number: int) -> Iterator[T]:
-        """Commit until fewer than `number` wait."""
+        """Commit until fewer than `number` coroutines wait."""
         while len(self.waiting) >= number:
             yield from self.commit()
 
@@ -319,8 +319,8 @@ _connections: dict[tuple[int, int, TablePlace, TablePlace | None], Connection] =
 class Connection:
     """One or two tables, and the way to run coroutines on them.
 
-    Stores on this machine need no event loop: coroutines only wait for group commits. A store on the network has a loop
-    while the process lives.
+    Stores on this machine need no event loop: coroutines only wait for group commits. A store on the network has an
+    event loop until the process ends.
     """
 
     def __init__(self, place: TablePlace, other: TablePlace | None = None, *, make: bool = True) -> None:
@@ -353,7 +353,7 @@ class Connection:
             self._loop.close()
 
     def measured(self, table: Table, concurrency: ConcurrencyLimit, wrap: Wrap | None = None) -> Table:
-        """Return the table, wrapped, and measured if several calls may be in flight."""
+        """Return the table with `wrap` applied, and measured if several calls may be in flight."""
         table = table if wrap is None else wrap(table)
         return table if self._loop is None else MeasuredTable(table, concurrency)
 
@@ -380,9 +380,9 @@ def open_table(
     make: bool = True,
     spark: SparkSession | None = None,
 ) -> Connection:
-    """Return this thread's connection to a table, and to a second one.
+    """Return this thread's connection to a table, and to a second one if given.
 
-    Raises `TableNotFoundError` with `make=False`, and `UsageError` if workers of the session would not see the store.
+    Raises `TableNotFoundError` without `make`, and `UsageError` if workers of the session could not access the store.
     """
     # The cache key is absolute: a relative path or a variable may have another meaning later.
     place, other = TablePlace(store_url, table_name).for_workers(), other and other.for_workers()
@@ -405,7 +405,7 @@ def open_current(
     spark: SparkSession,
     make: bool = True,
 ) -> tuple[str, Connection]:
-    """Open a table, or the one that it was switched to, and return its name. One more request for each."""
+    """Open a table, or the one that replaced it, and return its name. Costs one more request for each table opened."""
     connection = open_table(store_url, table_name, other, make=make, spark=spark)
     settings = connection.run(TableSettings.of(connection.table))
     if settings.switched_to is None:
@@ -414,7 +414,7 @@ def open_current(
 
 
 def reach(app: object, place: TablePlace, other: TablePlace | None = None) -> None:  # noqa: ARG001 - see below
-    """Open the tables on a worker, to check that it can. Unpickling the task has loaded `app`."""
+    """Check on a worker that it can open the tables. It has already loaded `app` when it unpickled the task."""
     open_table(place.store, place.table, other, make=False)
 
 
@@ -427,7 +427,7 @@ def _close_all() -> None:
 
 
 def check_scope(scope: Scope, master: str) -> None:
-    """Raise `UsageError` if workers of a master would not see a store of this scope."""
+    """Raise `UsageError` if workers of a master could not access a store of this scope."""
     if scope == "process":
         raise UsageError(
             "A memory: store exists in one process only, but Spark has several: use sqlite:///FILE."

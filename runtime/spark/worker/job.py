@@ -147,7 +147,7 @@ def cut(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[Group | Chunk]
 def _chunks(
     batch: pa.RecordBatch, text_before: Sequence[int], most: int
 ) -> Iterator[list[_Stretch] | _Stretch]:
-    """Yield the streams of a batch: lists of small ones, and others alone."""
+    """Yield the streams of a batch. Small streams are grouped into lists; each other stream is yielded alone."""
     chunk: list[_Stretch] = []
     for stream in _stretches(batch):
         # A stretch is a whole stream if it has one before and one after it.
@@ -210,7 +210,7 @@ def _deliveries(batch: pa.RecordBatch) -> tuple[Envelopes, list[str | None], lis
 
 
 def _stretches(batch: pa.RecordBatch) -> Iterator[_Stretch]:
-    """Yield the consecutive rows of each stream."""
+    """Yield a stretch for the consecutive rows of each stream."""
     if not len(batch):
         return
     handlers, business_ids = batch.column("handler"), batch.column("business_id")
@@ -221,7 +221,7 @@ def _stretches(batch: pa.RecordBatch) -> Iterator[_Stretch]:
 
 
 def _differ_from_next(column: pa.Array) -> pa.Array:
-    """Compare each value with the next one. Null equals null."""
+    """Return, for each value but the last, whether it differs from the next one. Null equals null."""
     these, following = column[:-1], column[1:]
     differ = pc.fill_null(pc.not_equal(these, following), False)
     return pc.or_(differ, pc.xor(pc.is_null(these), pc.is_null(following))) if column.null_count else differ
@@ -257,7 +257,7 @@ G = TypeVar("G", bound=Group | Chunk)
 def by_stream(
     given: Iterable[G | Wait], begin: Callable[[], S], work: Callable[[G, S], Coroutine[Any, Any, R]]
 ) -> Iterator[Coroutine[Any, Any, R] | Wait]:
-    """Yield the work on each group, bounded by memory.
+    """Yield a coroutine for each group, and waits that bound the memory of groups in progress.
 
     Groups of one stream run in sequence, and share the value from `begin`.
     """
@@ -290,7 +290,7 @@ def by_stream(
 def prepared(
     group: Group, app: App, limits: MessageLimits, types: Collection[str] | None = None
 ) -> Deliveries | list[Outcome]:
-    """Prepare the deliveries of a group, or return their dead letters if it has no stream.
+    """Prepare the deliveries of a group, or return their dead letters if the group has no stream.
 
     `types`: the message types allowed in the log, `None` for all.
     """
@@ -313,7 +313,7 @@ _frozen: set[int] = set()
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Run the garbage collector rarely within the block, and never on objects from before the first use."""
+    """Run the garbage collector rarely within the block, and never on objects made before the first use."""
     # Messages make many objects but no cycles. Scanning them costs a tenth of the time.
     if os.getpid() not in _frozen:
         gc.collect()
@@ -329,7 +329,7 @@ def rare_collections() -> Iterator[None]:
 
 @contextmanager
 def supervising(app: App, options: BatchOptions) -> Iterator[App]:
-    """Yield the app under supervision, which may kill this worker. Spark retries its task then."""
+    """Yield the app under supervision, which may kill this worker. Spark then retries the worker's task."""
     if threading.current_thread() is not threading.main_thread():
         yield app
         return
@@ -355,7 +355,7 @@ class FoldJob:
 
     @property
     def other_table(self) -> TablePlace | None:
-        """The table that workers open beside the one of the states."""
+        """The table that workers open in addition to that of the states."""
         return self.options.other_table
 
     def algorithms(self, given: Dependencies) -> Mapping[str, BatchAlgorithm]:
@@ -363,7 +363,7 @@ class FoldJob:
         return make_batch_algorithms(self.options.algorithm, given)
 
     def open(self, app: App | None = None) -> tuple[Connection, ConcurrencyLimit, Dependencies]:
-        """Return the connection of this worker, its limit, and the dependencies of algorithms."""
+        """Return the connection of this worker, its concurrency limit, and the dependencies of algorithms."""
         options, metrics = self.options, self.metrics
         connection = open_table(self.store, self.table, self.other_table)
         concurrency = ConcurrencyLimit(options.in_flight)
@@ -400,7 +400,7 @@ class FoldJob:
         yield pa.RecordBatch.from_pydict({"entities": pa.array([finished], pa.int64())})
 
     def sweep(self, latest: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the outcomes of unfinished messages, if single ones handled up to `latest`, in microseconds."""
+        """Yield the outcomes of unfinished messages, of single ones only if handled up to `latest` (microseconds)."""
         connection, concurrency, dependencies = self.open()
         outboxes = make_outboxes(self.options.algorithm, dependencies)
         work = (outboxes[row["handler"]].unfinished(row["business_id"], latest) for row in rows_of(batches))
@@ -408,7 +408,7 @@ class FoldJob:
             yield to_arrow([Outcomes.of(outcomes)])
 
     def _fold(self, given: Callable[[int], Iterable[Group | Chunk]]) -> Iterator[pa.RecordBatch]:
-        """Process the groups and chunks from `given`, called with the maximum size of a stream in a chunk."""
+        """Process groups and chunks. `given` yields them for a maximum number of deliveries per stream in a chunk."""
         with supervising(self.app, self.options) if self.is_supervised else nullcontext(self.app) as app:
             connection, concurrency, dependencies = self.open(app)
             algorithms = self.algorithms(dependencies)
@@ -482,7 +482,7 @@ class FoldJob:
 
 
 def _with(left: deque[Group], given: Iterable[Group | Chunk]) -> Iterator[Group | Chunk | Wait]:
-    """Yield the given groups, and at the end of each stream the remaining groups of chunks."""
+    """Yield the given groups and, between streams, the groups of chunks that are in `left`."""
     for group in given:
         while left and not (isinstance(group, Group) and group.follows):
             yield left.popleft()

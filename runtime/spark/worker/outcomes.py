@@ -220,7 +220,7 @@ def _delivery(outcome: Outcome) -> str | None:
 
 
 class OutcomeFile(NamedTuple):
-    """A file of outcomes. `routable`: outputs of types that the app handles. `metrics`: of the task, dumped."""
+    """A file of outcomes. `routable`: the number of outputs that the app handles. `metrics`: of its task, as text."""
 
     name: str
     size: int
@@ -231,7 +231,7 @@ class OutcomeFile(NamedTuple):
 
 
 def totals(parts: Iterable[OutcomeFile]) -> tuple[Mapping[str, int], int]:
-    """Return the counts by status and of `outputs`, and the number of routable outputs."""
+    """Return the counts by status, with that of outputs as `outputs`, and the number of routable outputs."""
     counts: Counter[str] = Counter(outputs=0)
     routable = 0
     for part in parts:
@@ -242,7 +242,7 @@ def totals(parts: Iterable[OutcomeFile]) -> tuple[Mapping[str, int], int]:
 
 
 def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the outcomes from files of a folder, as a fold that ignores its input."""
+    """Yield the outcomes in files of a folder: a fold that ignores its input."""
     from pyarrow import parquet  # noqa: PLC0415 - as in `OutcomeFileWriter.open`
 
     for _ in batches:
@@ -259,7 +259,7 @@ def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class PartJob:
-    """Folds a partition, and writes its outcomes to a file. The fold may share the `metrics`."""
+    """Folds a partition, and writes its outcomes to a file. The fold may use the same `metrics`."""
 
     fold: Fold
     folder: str
@@ -267,7 +267,7 @@ class PartJob:
     metrics: Metrics = OFF
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the row of the file after it was fsynced. Yield nothing without outcomes."""
+        """Yield the row of the file after the file was fsynced, or nothing without outcomes."""
         file = OutcomeFileWriter(open_folder(self.folder), self.types, self.metrics)
         try:
             for outcomes in self.fold(batches):
@@ -315,7 +315,7 @@ class OutcomeFileWriter:
         )
 
     def add(self, outcomes: pa.RecordBatch) -> None:
-        """Add outcomes. Writes a full row group."""
+        """Add outcomes. Write a row group when it is full."""
         if not self.is_open:
             self.open()
         table = pa.Table.from_batches([outcomes]).select(["handler", "status", "reason"])
