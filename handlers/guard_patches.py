@@ -189,7 +189,7 @@ class _Constructor(metaclass=_Proxy):
 
 
 def _guarded_method(name: str, instead: str, pure_with: int = sys.maxsize) -> Any:  # noqa: ANN401 - Python's own
-    """Return a guarded class method, which is pure with this number of arguments, none of them None."""
+    """Return a guarded class method, which is pure with this number of arguments if no argument is None."""
 
     def call(cls: Any, /, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own
         if len(args) + len(named) < pure_with or None in (*args, *named.values()):

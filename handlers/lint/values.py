@@ -362,7 +362,7 @@ class Checker:
     ) -> Iterator[None]:
         """Add a function or name to the chain of calls within the block.
 
-        `quietly` turns off all reports. `importing` turns off those that do not apply to code run on import.
+        `quietly` turns off all reports. `importing` turns off reports that do not apply to code run on import.
         """
         before = self.mode, self.chain
         self.mode = (self.mode[0] or quietly, self.mode[1] or importing)
