@@ -246,12 +246,12 @@ class BatchOptions:
 
     @property
     def has_outbox(self) -> bool:
-        """Whether entities keep outputs until they are published, in a second pass."""
+        """Whether entities store outputs until a second pass publishes them."""
         return self.algorithm != STATE_BASED
 
     @property
     def other_table(self) -> TablePlace | None:
-        """The de-duplication or token store, `None` if it is the table of the states."""
+        """The de-duplication or token store, or `None` if it is the table of the states."""
         return self.deduplication_store or self.token_store
 
     def described_algorithm(self) -> str:
@@ -262,11 +262,11 @@ class BatchOptions:
         )
 
     def claim(self, app: App) -> TableDemands:
-        """Return the demands of the app's batch on its table."""
+        """Return the demands of a batch of the app on its table."""
         return TableDemands(TableOwner.of(app), self.draws, self.adopt)
 
     def types_of(self, app: App) -> frozenset[str] | None:
-        """Return the allowed types, `None` for all. Raises `UsageError` for one that no handler takes."""
+        """Return the allowed types, or `None` for all. Raises `UsageError` for a type that no handler takes."""
         if self.types is None:
             return None
         unknown = sorted(set(self.types) - set(app.message_types))

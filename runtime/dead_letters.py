@@ -32,7 +32,7 @@ from runtime.versions.stream import StreamUpdate, append, find_versions, stream_
 
 @dataclass(frozen=True, slots=True)
 class FoundLetter:
-    """A letter and its location: a stream, or for a letter of the table, its own row."""
+    """A dead letter and its location: its stream or, for a dead letter without a stream, its own row."""
 
     letter: Letter
     handler: str | None  # None if no handler takes the message type
@@ -43,13 +43,13 @@ class FoundLetter:
 
     @property
     def name(self) -> str:
-        """The letter's number in its stream, or its row key."""
+        """The dead letter's number in its stream, or its row key."""
         return self.row or str(self.letter.number)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A filter of letters: the conjunction of all conditions that are not None."""
+    """A filter of dead letters. All conditions that are not None must hold."""
 
     message_id: str | None = None
     reason: str | Collection[str] | None = None  # one or several
@@ -72,7 +72,7 @@ class Selection:
 
     @property
     def is_all(self) -> bool:
-        """Whether all letters are selected."""
+        """Whether all dead letters are selected."""
         return self == Selection()
 
     @property
@@ -84,7 +84,7 @@ class Selection:
         return [stream_key(handler, each) for each in dict.fromkeys([business_id, canonical(business_id)])]
 
     def takes(self, handler: str | None, letter: Letter) -> bool:
-        """Return whether a letter is selected, given that its stream is."""
+        """Return whether a dead letter is selected, given that its stream is."""
         return (
             letter.waits
             and (self.handler is None or handler == self.handler)
@@ -116,7 +116,7 @@ class TableLetters:
         self._added: set[str] = set()
 
     async def keep(self, outcomes: Sequence[Outcome]) -> None:
-        """Store the dead letters among outcomes. One request per 50, and two per letter that is stored already."""
+        """Store the dead letters among outcomes. Costs one request for every 50, and two per one already stored."""
         rows: dict[str, Row] = {}
         for outcome in outcomes:
             key = row_key(outcome.handler, outcome.envelope)
@@ -154,7 +154,7 @@ class TableLetters:
 
 
 def row_key(handler: str | None, envelope: Envelope) -> str:
-    """Return the row key of a letter of the table. Redeliveries share it, whatever their trace context."""
+    """Return the row key of a dead letter without a stream. Redeliveries share it, whatever their trace context."""
     return _digest(handler, envelope._replace(headers=without_trace(envelope.headers)))
 
 
@@ -163,7 +163,7 @@ def _digest(handler: str | None, envelope: Envelope) -> str:
 
 
 def found_letter(row: Row) -> FoundLetter:
-    """Parse the row of a letter of the table. Raises `StoredDataError`."""
+    """Parse the row of a dead letter without a stream. Raises `StoredDataError`."""
     with stored.reading_row("The letter", row):
         (letter,) = read_letter_row(row)
         handler = stored.expect(row.properties.get("Handler"), str, None)
@@ -171,7 +171,7 @@ def found_letter(row: Row) -> FoundLetter:
 
 
 def check_letter(row: Row) -> None:
-    """Raise `StoredDataError` if a letter is corrupt, or its row key is not its digest."""
+    """Raise `StoredDataError` if a dead letter is corrupt, or its row key is not its digest."""
     letter = found_letter(row)
     envelope = letter.letter.envelope
     # Earlier versions included the trace context in the key.
@@ -181,7 +181,7 @@ def check_letter(row: Row) -> None:
 
 
 async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
-    """Yield the selected letters of the table. One request per 1,000."""
+    """Yield the selected dead letters that have no stream. Costs one request for every 1,000 of them."""
     if selection.stream is not None:
         return
     async for row in stored.rows_between(table, PARTITION, _FIRST, _LAST):
@@ -193,10 +193,10 @@ async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[
 
 
 async def letters_of_message(table: Table, message: Envelope, handlers: Collection[str]) -> list[FoundLetter]:
-    """Return the letters of the table for a message, at most one for each handler and one without a handler.
+    """Return the dead letters of a message that have no stream: at most one for each handler and one without a handler.
 
-    Without an exact match, returns the oldest letter with the id, as the body may have been edited. One request per
-    1,000 letters.
+    Without an exact match, returns the oldest one with the id, because the body may have been edited. Costs one request
+    for every 1,000 letters.
     """
     id_, exact = id_key(message.message_id or ""), {row_key(name, message) for name in (None, *handlers)}
     meant: dict[str | None, FoundLetter] = {}
@@ -210,7 +210,7 @@ async def letters_of_message(table: Table, message: Envelope, handlers: Collecti
 
 
 async def remove(table: Table, row: str, etag: str) -> bool:
-    """Delete a letter of the table unless it has changed, and return whether it was deleted. One request."""
+    """Delete a dead letter without a stream unless it has changed. Return whether it was deleted. Costs one request."""
     try:
         await table.transact(PARTITION, [Operation.delete(row, etag)])
     except RowError:
@@ -244,7 +244,7 @@ _COUNTS = ("Letters", "LettersBeyondLimit")
 
 
 class StreamLetters(NamedTuple):
-    """The numbers of letters that wait in a stream or entity, and that were dropped because of its limit."""
+    """How many dead letters wait in a stream or entity, and how many were dropped because of its limit."""
 
     key: str
     waiting: int
@@ -253,9 +253,10 @@ class StreamLetters(NamedTuple):
 
 
 async def find_letters(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
-    """Yield the selected letters by stream, in order, then those of the table. Holds one stream's letters in memory.
+    """Yield the selected dead letters by stream, in order, then those without a stream. Keeps one stream in memory.
 
-    Two requests per 1,000 streams and entities, one per stream with letters, one per 1,000 letters of the table.
+    Costs two requests for every 1,000 objects, one per object with letters, and one for every 1,000 letters without
+    one.
     """
     async for stream in streams_with_letters(table, selection):
         letters: Sequence[FoundLetter] = ()
@@ -269,7 +270,7 @@ async def find_letters(table: Table, selection: Selection) -> AsyncIterator[Foun
 
 
 async def streams_with_letters(table: Table, selection: Selection) -> AsyncIterator[StreamLetters]:
-    """Yield the selected streams and entities with waiting or dropped letters."""
+    """Yield the selected streams and entities with waiting or dropped dead letters."""
     async for key, properties, is_entity in _holders(table, selection):
         waiting = beyond_limit = 0
         with (
@@ -300,7 +301,7 @@ async def _holders(table: Table, selection: Selection) -> AsyncIterator[tuple[st
 
 
 async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[FoundLetter]:
-    """Return the waiting letters of a stream, in order. At most one request."""
+    """Return the waiting dead letters of a stream, in order. Costs at most one request."""
     if not stream.waiting:
         return []
     with stored.error_location(table, stream.key):
@@ -316,9 +317,9 @@ async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[Fou
 
 
 async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> int:
-    """Discard the selected letters, and return their number. Streams keep rejecting their redeliveries.
+    """Discard the selected dead letters, and return their number. Redeliveries of these messages stay rejected.
 
-    Costs two requests per stream and one per letter of the table, in addition to `find_letters`.
+    Costs two requests per stream and one per dead letter without a stream, in addition to `find_letters`.
     """
     retries = retries.beside(table)
     count = 0
@@ -359,7 +360,7 @@ Line = Mapping[str, Any]  # a letter as JSON, for an export that is edited and r
 
 
 def describe_letter(found: FoundLetter) -> dict[str, Any]:
-    """Return a letter as the columns of a log and of its rejection. `packed` is True for a msgpack body in hex."""
+    """Return a dead letter's columns: those of a log and of the rejection. `packed`: the body is msgpack in hex."""
     letter = found.letter
     envelope = letter.envelope or Envelope(letter.message_id, "", "")
     body, enqueued_at = envelope.body, envelope.enqueued_at
@@ -385,7 +386,7 @@ def describe_letter(found: FoundLetter) -> dict[str, Any]:
 
 
 def to_line(letter: FoundLetter) -> str:
-    """Return a letter as a line of JSON, its body as an object if that is lossless. Escapes lone surrogates."""
+    """Return a dead letter as a line of JSON. Its body is an object if that is lossless. Escapes lone surrogates."""
     described = describe_letter(letter)
     if not described["packed"]:
         described["body"] = _editable(described["body"])
@@ -416,11 +417,11 @@ class Edits:
         return len(self._lines)
 
     def has(self, letter: FoundLetter) -> bool:
-        """Return whether a letter has a line."""
+        """Return whether there is a line for a dead letter."""
         return _key_of(letter) in self._lines
 
     def mended(self, found: FoundLetter) -> Envelope | None:
-        """Return the edited delivery of a letter, or None if it is unchanged."""
+        """Return the edited delivery of a dead letter, or None if it is unchanged."""
         key, envelope = _key_of(found), found.letter.envelope
         if key not in self._lines or envelope is None:
             return None
@@ -432,7 +433,7 @@ class Edits:
         return mended
 
     def check_used(self) -> None:
-        """Raise `UsageError` if there are lines whose letter was not found."""
+        """Raise `UsageError` if there are lines whose dead letter was not found."""
         unused = [line for key, line in self._lines.items() if key not in self._used]
         if unused:
             raise UsageError(
@@ -457,14 +458,14 @@ class Edits:
 
 
 class RedriveRequest(NamedTuple):
-    """The letters to redrive, and their edits. `only_edited` skips letters without an edit."""
+    """The dead letters to redrive, and their edits. `only_edited` skips letters without an edit."""
 
     selection: Selection
     edits: Edits
     only_edited: bool = False
 
     def takes(self, letter: FoundLetter) -> bool:
-        """Return whether a selected letter is redriven."""
+        """Return whether a selected dead letter is redriven."""
         return not self.only_edited or self.edits.has(letter)
 
 
@@ -493,7 +494,7 @@ def _editable(body: str) -> Line | str:
 
 
 def _mended(envelope: Envelope, shown: Line, line: Line) -> Envelope:
-    """Return a delivery with the fields of a line that differ from the exported ones."""
+    """Return a delivery with those fields of a line that differ from the exported ones."""
     changed = {name: line[name] for name in Envelope._fields if name in line and line[name] != shown[name]}
     if isinstance(envelope.body, str) and isinstance(line.get("body"), dict):
         before = _editable(envelope.body)

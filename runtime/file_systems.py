@@ -20,13 +20,13 @@ from runtime.errors import UsageError
 
 
 def path_and_options(url: str) -> tuple[str, str]:
-    """Split a url into the folder and the options, which begin with `?`. A path has no options."""
+    """Split a URL into the folder and the options, which begin with `?`. A path has no options."""
     path, mark, options = url.partition("?") if "://" in url else (url, "", "")
     return path, mark + options
 
 
 def within(url: str, *names: str) -> str:
-    """Return the path or url of a file or folder below a folder."""
+    """Return the path or URL of a file or folder below a folder."""
     path, options = path_and_options(url)
     return "/".join((path, *names)) + options
 
@@ -45,12 +45,12 @@ class Folder:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on a local or mounted disk."""
+        """Whether the folder is on a local or mounted disk."""
         return bool(self.files.type_name == "local")
 
     @property
     def moves_whole(self) -> bool:
-        """Whether it can be moved atomically."""
+        """Whether the folder can be moved atomically."""
         return self.files.type_name in _MOVE_FOLDERS
 
     @property
@@ -68,11 +68,11 @@ class Folder:
         return Folder(self.files, self.path_of(name))
 
     def names(self) -> list[str]:
-        """Return the names of its files and folders, empty if it does not exist."""
+        """Return the names of the files and folders in it. Return an empty list if it does not exist."""
         return [info.base_name for info in self._list()]
 
     def sizes(self) -> dict[str, int]:
-        """Return its files with their sizes in bytes, empty if it does not exist."""
+        """Return the sizes of its files in bytes, by name. Return an empty dict if it does not exist."""
         return {info.base_name: info.size for info in self._list() if info.is_file}
 
     def times(self, names: Sequence[str]) -> list[int | None]:
@@ -89,7 +89,7 @@ class Folder:
         return not _is_missing(self.files.get_file_info(self.path))
 
     def create(self) -> None:
-        """Create the folder and its parents, on a disk with access for the owner only."""
+        """Create the folder and its parents. On a disk, only the owner has access."""
         if self.is_local:
             os.makedirs(self.path, 0o700, exist_ok=True)  # noqa: PTH103 - pyarrow's paths are texts
         else:
@@ -111,7 +111,7 @@ class Folder:
         self.files.move(self.path, target.path)
 
     def move_file(self, name: str, target: Folder) -> None:
-        """Move a file into another folder, on an object store by copying."""
+        """Move a file into another folder. An object store copies it."""
         if self.moves_whole:
             self.files.move(self.path_of(name), target.path_of(name))
             return
@@ -123,7 +123,7 @@ class Folder:
         self.files.copy_file(self.path_of(name), target.path_of(name))
 
     def delete_file(self, name: str) -> bool:
-        """Delete a file, and return whether it existed. Two requests on an object store."""
+        """Delete a file, and return whether it existed. Costs two requests on an object store."""
         # Azurite sometimes truncates its response for a missing file, so check first.
         if not self.is_local and _is_missing(self.files.get_file_info(self.path_of(name))):
             return False
@@ -181,7 +181,7 @@ def _is_missing(info: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
 
 
 def open_folder(url: str) -> Folder:
-    """Return the folder of a path or url. Raises `UsageError` for an unknown file system."""
+    """Return the folder of a path or URL. Raises `UsageError` for an unknown file system."""
     # Many processes open no folder, such as consumers of single messages.
     import pyarrow as pa  # noqa: PLC0415 - see above
     from pyarrow.fs import FileSystem, LocalFileSystem  # noqa: PLC0415 - see above

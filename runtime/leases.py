@@ -1,7 +1,7 @@
 """Leases on slices that are published, and on the clean-up of a table.
 
 A holder keeps its lease by renewing it; anyone may take over an expired one. Changes are conditional on the row's ETag,
-so a holder that was too slow learns of it at its next change.
+so a holder that was too slow learns of the take-over at its next change.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class LeaseRow:
     length: int
 
     async def read(self) -> Lease | None:
-        """Return the lease, even if it has expired, or None. One request."""
+        """Return the lease, even if it has expired, or None. Costs one request."""
         row = await self.table.get(self.partition, self.row_key)
         return None if row is None else read_lease(row)
 
     async def take(
         self, holder: str, current: Lease | None, values: Mapping[str, Value] | None = None
     ) -> Lease | None:
-        """Take a lease, or return None if its row is no longer `current`. One request, two after a conflict."""
+        """Take a lease, or return None if its row is no longer `current`. Costs one request, two after a conflict."""
         now = self.clock()
         lease = Lease(holder, uuid.uuid4().hex, now, now + self.length, "", values or {})
         operation = Operation.insert(self.row_key, _properties(lease))
@@ -72,7 +72,7 @@ class LeaseRow:
     ) -> Lease:
         """Renew a lease, update its values, and apply other operations to its partition in the same transaction.
 
-        One request, three after a lost response. Raises `LeaseLostError` if another holder has taken it over.
+        Costs one request, three after a lost response. Raises `LeaseLostError` if another holder has taken it over.
         """
         until = self.clock() + self.length if expires_at is None else expires_at
         wanted = replace(lease, expires_at=until, values={**lease.values, **(values or {})})
@@ -126,18 +126,18 @@ class CleanUpLease:
         self._clock = clock
 
     async def find(self) -> Lease | None:
-        """Return the active lease, or None. One request."""
+        """Return the active lease, or None. Costs one request."""
         lease = await self._row.read()
         return lease if lease is not None and lease.expires_at > self._clock() else None
 
     async def check_free(self) -> None:
-        """Raise `LeaseHeldError` if the lease is held. One request."""
+        """Raise `LeaseHeldError` if the lease is held. Costs one request."""
         held = await self.find()
         if held is not None:
             raise _refused(held)
 
     async def take(self, holder: str, *, take_over: bool = False) -> Lease:
-        """Take the lease. `take_over` takes it even from an active holder. Two requests. Raises `LeaseHeldError`."""
+        """Take the lease; with `take_over`, even from an active holder. Costs two requests. Raises `LeaseHeldError`."""
         current = await self._row.read()
         if current is not None and current.expires_at > self._clock() and not take_over:
             raise _refused(current)
@@ -147,14 +147,14 @@ class CleanUpLease:
         return lease
 
     async def renew(self, lease: Lease) -> Lease:
-        """Renew the lease. One request. Raises `LeaseLostError` if another holder has taken it over."""
+        """Renew the lease. Costs one request. Raises `LeaseLostError` if another holder has taken it over."""
         try:
             return await self._row.renew(lease)
         except LeaseLostError as error:
             raise _lost(str(error)) from None
 
     async def release(self, lease: Lease) -> None:
-        """Delete the lease, unless another holder has taken it over. One request, three after a lost response."""
+        """Delete the lease, unless another holder has taken it over. Costs one request, three after a lost response."""
         try:
             await self._row.table.transact(PARTITION, [Operation.delete(ROW_KEY, lease.etag)])
         except RowError:
@@ -163,7 +163,7 @@ class CleanUpLease:
                 await self._row.table.transact(PARTITION, [Operation.delete(ROW_KEY, current.etag)])
 
     async def check(self, token: str) -> None:
-        """Raise `LeaseLostError` if the lease has another token or has expired. One request."""
+        """Raise `LeaseLostError` if the lease has another token or has expired. Costs one request."""
         current = await self._row.read()
         if current is not None and current.token != token:
             raise _lost(f"its lease was taken over by {current}")

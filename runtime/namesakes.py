@@ -55,7 +55,7 @@ def namesakes(folder: Path) -> Iterator[Path]:
 
 
 def explain(namesake: Path) -> str:
-    """Return the error for a module that shares a name with a package."""
+    """Return the error message for a module that shares its name with a package."""
     return (
         f"{namesake} has the same name as a package of consistent-messaging ({', '.join(PACKAGES)}), so Python can "
         f"import only one of them: rename it, for example to my_{namesake.name}."

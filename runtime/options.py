@@ -1,4 +1,4 @@
-"""Options of command line, project file and Python API, declared as dataclass fields with default and help."""
+"""Options of the command line, project file and Python API, declared as dataclass fields with default and help."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OWN_DETAILS = frozenset({"name", "parse", "group", "is_rare", "check"})
 
 
 def option(text: str, *, default: Any = MISSING, is_secret: bool = False, **details: Any) -> Any:  # noqa: ANN401
-    """Declare a dataclass field that is also an option of the command line. Required without a default.
+    """Declare a dataclass field that is also a command-line option. The option is required if it has no default.
 
     `text` is the help. `details` are arguments of `typer.Option`, or:
 
@@ -95,7 +95,7 @@ def _written(hint: Any) -> str:  # noqa: ANN401 - a type
 
 
 def given(kind: type[T], values: Mapping[str, Any]) -> T:
-    """Create a dataclass from keyword arguments. Raises `UsageError` for an unknown one."""
+    """Create a dataclass from keyword arguments. Raises `UsageError` for an unknown argument."""
     known = [each.name for each in fields(cast("Any", kind))]
     for name in values.keys() - set(known):
         meant = get_close_matches(name, known, 1)

@@ -97,7 +97,7 @@ class OutcomeFiles:
 
     @property
     def size(self) -> int:
-        """The number of outcomes, filtered or not."""
+        """The number of all outcomes, including those that the filter excludes."""
         return sum(file.metadata.num_rows for file, _ in self._files())
 
     def counts(self) -> Counter[OutcomeKind]:
@@ -118,15 +118,15 @@ class OutcomeFiles:
         return found
 
     def between(self, first: int, last: int) -> OutcomeFiles:
-        """Return those of some rounds, both included."""
+        """Return the files of the rounds `first` to `last`, both included."""
         return replace(self, rounds=[each for each in self.rounds if first <= each.number <= last])
 
     def of_messages(self, message_ids: Collection[str]) -> Iterator[Row]:
-        """Yield the outcomes of some messages. Reads the ids first, and row groups with a match only."""
+        """Yield the outcomes of some messages. Reads the ids first, then only row groups with a match."""
         return self._wanted(message_ids, "message_id")
 
     def with_outputs(self, message_ids: Collection[str]) -> Iterator[Row]:
-        """Yield the outcomes that have one of these messages as output, at the same cost."""
+        """Yield the outcomes that have one of these messages as an output. Reads as little as `of_messages`."""
         return self._wanted(message_ids, "outputs.list.element.message_id")
 
     def _wanted(self, message_ids: Collection[str], column: str) -> Iterator[Row]:
@@ -147,7 +147,7 @@ class OutcomeFiles:
                         yield {**where, **row}
 
     def rows(self) -> Iterator[Row]:
-        """Yield the outcomes with batch and round."""
+        """Yield the outcomes with their batch and round."""
         for batch, where in self._batches():
             for row in _rows(batch):
                 yield {**where, **row}
@@ -183,7 +183,7 @@ class OutcomeFiles:
     def _batches(self, columns: Sequence[str] = ()) -> Iterator[tuple[pa.RecordBatch, Row]]:
         """Yield the matching rows with at least these columns, by default all.
 
-        Reads the columns of the filter first, and the others of row groups with a match only.
+        Reads the columns of the filter first, then the others, but only of row groups with a match.
         """
         is_all = self.outcome_filter == OutcomeFilter()
         filtered = [] if is_all else [*KINDS, "message_id", "business_id"]

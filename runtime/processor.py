@@ -48,8 +48,8 @@ class Processor:
     owner of the table. By default they are read before the first message, with one request.
 
     `acknowledge_every` is the period after which the ledger records that all outputs are published, so that truncation
-    may delete the versions. Two or three requests at the start of a period and two at its end. Call `flush` when the
-    consumer stops. Only the state-based algorithm supports it.
+    may delete the versions. Costs two or three requests at the start of a period and two at its end. Call `flush` when
+    the consumer stops. Only the state-based algorithm supports it.
 
     A message over one of the `limits` becomes a dead letter without its body: keep the message yourself.
     `handler_timeout` interrupts slow handlers (see `runtime.supervision.Alarm`). `documents` is the URL of a folder, or
@@ -130,8 +130,8 @@ class Processor:
         """Handle a message like `process`, even if it was rejected before. The body may have been edited.
 
         Rejections by an open batch are final, so that all its attempts agree. Dead letters without a stream are deleted
-        once their message was handled. One request more than `process`, and one for each 1,000 such letters in the
-        table.
+        once their message was handled. Costs one request more than `process`, and one for every 1,000 such dead letters
+        in the table.
         """
         table, open_batches = self._table, await self._open_batches()
         find = partial(letters_of_message, table, message, choice.handlers_of(self._app, message.type))
@@ -154,21 +154,21 @@ class Processor:
         return [await self._handle(route, message, redrive_beside) for route in routes]
 
     async def issue(self, message: Envelope) -> Envelope:
-        """Return the message with a new token, unchanged if the algorithm needs none. One request."""
+        """Return the message with a new token, or unchanged if the algorithm needs none. Costs one request."""
         if self._tokens is None:
             return message
         return await issue(self._tokens, message, choice.handlers_of(self._app, message.type))
 
     async def flush(self) -> int:
-        """End all periods of `acknowledge_every`, when the consumer stops. Two requests.
+        """End all periods of `acknowledge_every`, when the consumer stops. Costs two requests.
 
-        Returns how many stay open, because some of their messages are in progress or failed (see `consistent batches`).
-        No-op without `acknowledge_every`.
+        Returns how many periods stay open, because some of their messages are in progress or failed (see `consistent
+        batches`). No-op without `acknowledge_every`.
         """
         return 0 if self._consumer_batches is None else await self._consumer_batches.flush()
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Finish messages whose worker died more than `older_than` ago, and publish their outputs. Returns how many.
+        """Finish messages whose worker died more than `older_than` ago, and publish their outputs. Return their number.
 
         The state-based algorithm deletes documents of attempts that began before that and never committed, and returns
         the number of attempts.
@@ -182,11 +182,11 @@ class Processor:
             return sum([await algorithm.sweep(older_than) for algorithm in algorithms])
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Delete the ids of messages processed more than `older_than` ago. Returns how many.
+        """Delete the ids of messages processed more than `older_than` ago. Return their number.
 
-        A later copy is processed again. Applies to the outbox and the de-duplication store; others return 0. With
-        `dry_run`, only counts. One request for each 1,000 entities, one for each entity, and one more for each with old
-        ids.
+        A later copy is processed again. Applies to the outbox and the de-duplication store; other algorithms return 0.
+        With `dry_run`, only counts. Costs one request for every 1,000 entities, one for each entity, and one more for
+        each with old ids.
         """
         with error_location(self._table):
             algorithms = (await self._ready()).values()
@@ -222,7 +222,7 @@ class Processor:
         return await self._kept(outcome, redrive_beside)
 
     async def _kept(self, outcome: Outcome, redrive_beside: OpenBatches | None) -> Outcome:
-        """Count an outcome. Store a dead letter that belongs to no stream in the table. Returns the outcome."""
+        """Count an outcome, and return it. If it is a dead letter without a stream, first store it in the table."""
         self._metrics.handled([outcome])
         if outcome.is_dead_letter and not has_stream(outcome):
             batch = BatchContext().redriving(redrive_beside)

@@ -68,7 +68,7 @@ class RetryPolicy:
     noted: Callable[[Exception], None] | None = None  # called with each error that is retried
 
     def beside(self, *tables: Table) -> RetryPolicy:
-        """Return the policy with a sleep for these tables, which suspends the task if one of them is on the network."""
+        """Return the policy with a sleep for these tables. The sleep suspends the task if one is on the network."""
         return self.sleeping(sleep_beside(*tables))
 
     def sleeping(self, sleep: Sleep) -> RetryPolicy:
@@ -115,7 +115,7 @@ class Retries:
         await self._policy.sleep(pause_seconds(self._failures, self._policy.first, self._policy.longest))
 
     def progress(self) -> None:
-        """Reset the counter, as something was stored."""
+        """Reset the counter, because a write succeeded."""
         self._failures = 0
 
 
@@ -138,7 +138,7 @@ async def until_available(
 ) -> T:
     """Retry after `TargetUnavailableError`, up to `attempts` in total, and return the result.
 
-    Pauses double from 0.1 to 10 seconds, unless the target asks for another. Each is preceded by `roll_back`.
+    Pauses double from 0.1 to 10 seconds, unless the target asks for another pause. Calls `roll_back` before each.
     """
     from asyncio import sleep  # noqa: PLC0415 - slow to import, and unused by blocking commands
 

@@ -1,8 +1,8 @@
 """Supervision: a handler that hangs, crashes or exhausts memory affects only its own message.
 
-A thread in the worker polls the current call. A signal interrupts a slow one; if native code ignores it, `faulthandler`
-ends the process and Spark retries the task. A retried task first runs each group of calls in a fork. A call that hangs
-the fork, or kills it twice, is rejected and never run in the worker.
+A thread in the worker polls the current call. A signal interrupts a slow call; if native code ignores the signal,
+`faulthandler` ends the process and Spark retries the task. A retried task first runs each group of calls in a fork. A
+call that hangs the fork, or kills it twice, is rejected and never run in the worker.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _copy(of: D) -> D:
 
 
 def _interrupt(under_way: object, seconds: float) -> None:
-    """Raise a timeout error in the current call. It fails even if the handler catches the error."""
+    """Raise a timeout error in the current call. The call fails even if the handler catches the error."""
     if isinstance(under_way, Context):
         under_way.exceeded = CallTimedOutError(f"The handler was interrupted after {seconds:g} s.")
         raise under_way.exceeded
@@ -99,7 +99,7 @@ class Alarm(CallInterceptor):
 
 
 class Watch(CallInterceptor):
-    """Supervises the main thread of a worker. Needs to know if the task killed a worker before (`is_retry`)."""
+    """Supervises the main thread of a worker. `is_retry`: an earlier attempt at the task may have killed a worker."""
 
     def __init__(self, seconds: float, *, is_retry: bool = False) -> None:
         self._seconds = seconds
@@ -123,7 +123,7 @@ class Watch(CallInterceptor):
         signal.signal(signal.SIGALRM, self._before)
 
     def method(self, method: Method) -> Method:
-        """Return the method to call instead of a handler's."""
+        """Return the method to call instead of a method of a handler."""
         return method if self._trial is None else self._trial.method(method)
 
     def call(self, run: Callable[[], T], under_way: Now) -> T:
@@ -193,7 +193,7 @@ class _Trial:
         return call
 
     def try_in_a_copy(self, run: Callable[[], object]) -> None:
-        """Run calls in a fork, and remember the one that it does not survive."""
+        """Run calls in a fork, and remember the call that the fork does not survive."""
         self._calls, self._fatal = 0, None
         end = self._end_of_copy(run)
         if isinstance(end, CallCrashedError):  # something else may have killed the fork
@@ -202,7 +202,7 @@ class _Trial:
             self._fatal = int.from_bytes(self._count), end
 
     def _end_of_copy(self, run: Callable[[], object]) -> BaseException | None:
-        """Run calls in a fork. Returns the error if the fork did not complete them."""
+        """Run calls in a fork. Return the error if the fork did not complete them, or None if it did."""
         self._count[:] = bytes(8)
         until_it_ends, held_by_it = os.pipe()
         process = os.fork()

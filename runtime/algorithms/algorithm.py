@@ -55,16 +55,16 @@ class Algorithm(Protocol):
         """
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Publish and finish messages whose worker crashed and that will not be redelivered. Return their number.
+        """Finish messages that crashed workers left unfinished: publish their outputs. Return the number of messages.
 
-        Skips messages handled less than `older_than` ago, whose attempt may still run. Sweeping those is safe, but may
-        publish their outputs twice.
+        Skips messages handled less than `older_than` ago, because their attempt may still run. Sweeping them is safe,
+        but may publish their outputs twice.
         """
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
         """Forget the ids of messages processed more than `older_than` ago. Return their number.
 
-        A later copy of such a message is processed again. Algorithms that keep no ids by age return 0.
+        A later copy of such a message is processed again. Algorithms that do not evict ids return 0.
         """
 
 
@@ -78,7 +78,7 @@ def fresh_id() -> str:
 
 
 class HandlerFailedError(Exception):
-    """Raised when a handler raised an exception or broke a rule. Its text is one line."""
+    """Raised when a handler raised an exception or broke a rule. The text of the error is one line."""
 
     def __init__(self, problem: str, reason: Reason = Reason.HANDLER_ERROR) -> None:
         super().__init__(problem)
@@ -92,7 +92,7 @@ class CallTimedOutError(BaseException):
 
 
 class CallCrashedError(Exception):
-    """Raised instead of a call that is known to crash its process."""
+    """Raised instead of making a call that is known to crash its process."""
 
 
 def settle(  # noqa: PLR0917 - called for each message: by position, which is faster
@@ -132,7 +132,7 @@ def settle(  # noqa: PLR0917 - called for each message: by position, which is fa
 
 
 def failure_of(error: BaseException) -> HandlerFailedError:
-    """Convert an error of a handler to the text and reason of a dead letter."""
+    """Convert an exception of a handler to an error with the text and reason of a dead letter."""
     frame = users_frame(error)
     place = "" if frame is None else f" ({Path(frame.filename).name}, line {frame.lineno})"
     match error:

@@ -45,7 +45,7 @@ class BatchAlgorithm(Protocol):
 
 
 async def published_by_nobody(_: Output) -> None:
-    """Raise, because a batch publishes by committing its outcomes."""
+    """Raise `AssertionError`: a batch publishes by committing its outcomes."""
     raise AssertionError("Batches publish by committing their outcomes.")
 
 
@@ -53,7 +53,7 @@ async def published_by_nobody(_: Output) -> None:
 class Dependencies:
     """The dependencies of algorithms. The stores of ids and tokens default to `table`.
 
-    For single messages, the state-based algorithm uses only `limits` of `batch`.
+    For single messages, the state-based algorithm uses only the `limits` of `batch`.
     """
 
     app: App
@@ -116,8 +116,8 @@ def _make_state_based(given: Dependencies) -> dict[str, StateBased]:
 def described_algorithm(name: str, place: tuple[str, str] | None) -> str:
     """Return the description of an algorithm that the ledger records.
 
-    `place`: URL and table of the de-duplication or token store, `None` for the table of the states. File paths are made
-    absolute.
+    `place`: the URL and table of the de-duplication or token store, or `None` if it is the table of the states. File
+    paths are made absolute.
     """
     if place is None:
         return name

@@ -47,7 +47,7 @@ class Refusals:
         return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
 
     def refusal(self, position: int, message: Prepared, *, waits: bool = True) -> Outcome | None:
-        """Return the outcome of an unknown message that a dead letter decides, or `None` if it is to be handled.
+        """Return the outcome if a dead letter decides on an unknown message, or `None` if the message is to be handled.
 
         `waits`: False for a message that a parked stream does not hold back.
         """
@@ -114,16 +114,16 @@ class Refusals:
         self._change(position, letter)
 
     def _fits(self, letter: Letter, *, instead_of: int = 0) -> bool:
-        """Return whether one more dead letter fits the limits. `instead_of`: bytes that it replaces."""
+        """Return whether one more dead letter fits the limits. `instead_of`: bytes of the one that it replaces."""
         room = limits.MAX_STREAM_LETTER_BYTES - self._size + instead_of
         return letter.size <= min(limits.MAX_LETTER_BYTES, room)
 
     def processed(self, position: int, key: IdKey, content: bytes) -> None:
         """Remove the dead letters of a processed message.
 
-        A redrive names the letter. Otherwise all letters under the id go, because the body may have been edited, except
-        those known to be another message (`id_reused`). Letters that other attempts at a batch must see are only
-        marked.
+        A redrive names the dead letter. Otherwise all dead letters with the id are removed, because the body may have
+        been edited, except those that belong to another message (`id_reused`). Those that other attempts at a batch
+        must see are only marked.
         """
         if self._batch.is_redrive:
             own = self._own(position, key, content)
@@ -137,7 +137,7 @@ class Refusals:
                 self._change(position, letter, is_gone=True)
 
     def letters(self, decided: int) -> Sequence[Letter] | None:
-        """Return all letters after the first `decided` deliveries, or `None` if these changed nothing."""
+        """Return all dead letters after the first `decided` deliveries, or `None` if these changed nothing."""
         changes = [change for change in self._changes if change[0] < decided]
         if not changes:
             return None
@@ -155,11 +155,11 @@ class Refusals:
         ]
 
     def beyond_limit(self, decided: int) -> int:
-        """Return how many of the first `decided` deliveries were rejected without being kept."""
+        """Return how many of the first `decided` deliveries were rejected without keeping a dead letter."""
         return sum(position < decided for position in self._beyond_limit)
 
     def _may_be_attempted_again(self, letter: Letter) -> bool:
-        """Return whether the batch that last rejected a letter may be attempted again. True if that is unknown."""
+        """Return whether the batch that last rejected a dead letter may be attempted again. True if that is unknown."""
         batch = self._batch
         if letter.batch is None:
             return False
@@ -172,24 +172,24 @@ class Refusals:
         return None if number is None else self.kept.get(number)
 
     def _decides(self, letter: Letter) -> bool:
-        """Return whether a letter applies to this batch. One beyond the limit applies only to its own batch."""
+        """Return whether a dead letter applies to this batch. One beyond the limit applies only to its own batch."""
         return letter.state is not LetterState.BEYOND_LIMIT or self._is_ours(letter)
 
     def _is_ours(self, letter: Letter) -> bool:
-        """Return whether any attempt at this batch last rejected the letter."""
+        """Return whether any attempt at this batch last rejected the dead letter."""
         return self._batch.is_ours(letter.batch, letter.batch_number)
 
     def _is_redriven(self, letter: Letter) -> bool:
-        """Return whether a letter is to be handled again, which it is not while its batch may be attempted again."""
+        """Return whether a dead letter is to be handled again. It is not while its batch may be attempted again."""
         batch = self._batch
         if not batch.is_redrive or not letter.waits or self._is_ours(letter):
             return False
         return batch.is_finished(letter.batch, letter.batch_number)
 
     def _own(self, position: int, key: IdKey, content: bytes) -> Letter | None:
-        """Return the letter of a delivery.
+        """Return the dead letter of a delivery, or `None` if there is none.
 
-        A redrive also finds a letter whose body was edited. Unless it names the letter, that is the first under the id.
+        A redrive also finds a dead letter whose body was edited: the one that it names, or else the first with the id.
         """
         named = None if self._given is None else self.kept.get(self._given[position])
         found = named or self._find(key, content)
@@ -250,7 +250,7 @@ def letter_of(refused: Outcome, batch: BatchContext, now: int) -> Letter:
 
 
 def has_stream(refused: Outcome) -> bool:
-    """Return whether a dead letter belongs to a stream, whose key is valid."""
+    """Return whether a dead letter belongs to a stream with a valid key."""
     name, key = refused.handler, refused.business_id
     return bool(name and key) and is_key(f"{name}-{key}")
 
@@ -265,7 +265,7 @@ def _decided(letter: Letter) -> Letter:
 
 
 def _content(envelope: Envelope) -> bytes:
-    """Return a digest that distinguishes unparsable deliveries under one id."""
+    """Return a digest that distinguishes unparsable deliveries with the same id."""
     type_, body = [
         each if isinstance(each, bytes) else (each or "").encode("utf-8", "surrogatepass")
         for each in (envelope.type, envelope.body)

@@ -95,7 +95,7 @@ def _of_extension(code: int, data: bytes) -> Value:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Translate errors of reading to `ArchiveError`, which names the file."""
+    """Convert errors from reading a file to an `ArchiveError` that names the file."""
     try:
         yield
     except FileNotFoundError as error:
@@ -144,7 +144,7 @@ class Manifest:
 
     @property
     def rows(self) -> int:
-        """The number of all rows."""
+        """The total number of rows."""
         return sum(file.rows for file in self.files)
 
     @property
@@ -154,7 +154,7 @@ class Manifest:
 
     @property
     def bytes(self) -> int:
-        """The size of all files."""
+        """The total size of the files, in bytes."""
         return sum(file.bytes for file in self.files)
 
     def document(self) -> dict[str, Any]:
@@ -202,8 +202,8 @@ def check_files(folder: Path, manifest: Manifest, tell: Tell) -> None:
 async def export_table(table: Table, name: str, folder: Path, tell: Tell) -> Manifest:
     """Copy all rows of a table into a folder, verify the files, and write their manifest.
 
-    Reads the table twice, with one request per 1,000 rows. Holds about ten thousand rows in memory. Raises `UsageError`
-    if the folder has other content, and `ArchiveError` if the table was written to concurrently.
+    Reads the table twice, with one request for every 1,000 rows. Holds about ten thousand rows in memory. Raises
+    `UsageError` if the folder has other content, and `ArchiveError` if the table was written to concurrently.
     """
     _prepare_folder(folder)
     files, read, now = RowFiles(folder), SetDigest(), SetDigest()
@@ -327,7 +327,7 @@ class RowFiles:
             self.end_file()
 
     def end_file(self) -> None:
-        """Close and fsync the file. The next row begins another."""
+        """Close and fsync the file. The next row begins another file."""
         if self._groups is None:
             return
         self._groups.close()
@@ -338,10 +338,10 @@ class RowFiles:
 
 
 async def import_table(table: Table, name: str, folder: Path, manifest: Manifest, tell: Tell) -> None:
-    """Write the rows of an export, after `check_files`, into an empty table, and verify them.
+    """Write the rows of an export into an empty table, and verify them. Call `check_files` first.
 
-    An interrupted import resumes from a marker row. Costs a transaction per 100 rows of a partition, and one request
-    per 1,000 rows. Raises `ArchiveError` if the table has other rows.
+    An interrupted import resumes from a marker row. Costs a transaction for every 100 rows of a partition, and one
+    request for every 1,000 rows. Raises `ArchiveError` if the table has other rows.
     """
     done, written = await _begin(table, name, manifest), 0
     for index, file in enumerate(manifest.files):

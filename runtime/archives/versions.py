@@ -1,4 +1,4 @@
-"""Exports of truncated versions and letters, as files that are read without the table."""
+"""Exports of truncated versions and dead letters, as files that can be read without the table."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _GROUP_BYTES = 2**20
 
 
 class Part(ABC):
-    """A file that is being written: add to it, then `close`. No file is created without content."""
+    """A file that is being written: `add` content, then `close`. Without content, no file is created."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -79,17 +79,17 @@ class Part(ABC):
 
     @abstractmethod
     def _read_back(self, path: Path) -> Iterator[bytes]:
-        """Yield the content of a file as bytes, like those added to `_written`."""
+        """Yield the content of a file, as the bytes that were added to `_written`."""
 
 
 class LetterPart(Part):
-    """A file of letters as lines of JSON."""
+    """A file of dead letters as lines of JSON."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / f"letters-{uuid.uuid4().hex}.jsonl")
 
     def add(self, line: str) -> None:
-        """Add a letter."""
+        """Add a dead letter."""
         encoded = f"{line}\n".encode()
         self._stream.write(encoded)
         self._written.update(encoded)
@@ -215,7 +215,7 @@ class ExportedVersions:
 
 
 def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -> Mapping[Path, int]:
-    """Count the rows and letters of these objects in outcome and export files. Raises `ArchiveError`."""
+    """Count the rows and dead letters that name these objects, by outcome or export file. Raises `ArchiveError`."""
     ids, keys = list(business_ids), [f"{handler}-{business_id}" for business_id in business_ids]
     counts = {}
     for path in sorted(filter(Path.is_file, folder.rglob("*.parquet"))):

@@ -71,17 +71,17 @@ class Registration:
 
 
 def is_registration(row_key: str) -> bool:
-    """Return whether a row is a registration or the marker."""
+    """Return whether a row is a registration, or the marker of an object that has registrations."""
     return row_key == MARKER or row_key.startswith(PREFIX)
 
 
 async def registrations_of(table: Table, key: str) -> list[Registration]:
-    """Read all registrations of an object. One request per 1,000."""
+    """Read all registrations of an object. Costs one request for every 1,000 registrations."""
     return [read_registration(row) async for row in stored.rows_between(table, key, PREFIX, LAST)]
 
 
 async def give_up(table: Table, registration: Registration, now: int) -> Registration:
-    """Prevent an attempt from committing, durably. One request. Raises `ConcurrencyConflictError`."""
+    """Prevent an attempt from committing, durably. Costs one request. Raises `ConcurrencyConflictError`."""
     given_up = replace(registration, given_up_at=now)
     change = Operation.replace(PREFIX + registration.attempt, given_up.properties(), registration.etag)
     (etag,) = await _write(table, registration.key, change)
@@ -90,7 +90,7 @@ async def give_up(table: Table, registration: Registration, now: int) -> Registr
 
 
 async def take_out(table: Table, registration: Registration) -> None:
-    """Delete the row of an attempt without documents. One request. Raises `ConcurrencyConflictError`."""
+    """Delete the row of an attempt without documents. Costs one request. Raises `ConcurrencyConflictError`."""
     await _write(table, registration.key, registration.taken_out().operation())
 
 
@@ -148,7 +148,7 @@ class Documents:
     retries: RetryPolicy
 
     async def commit(self, drafts: Drafts, commit: Commit[T]) -> T:
-        """Register, prepare and commit, or clean up. One request and one per document, in addition to `commit`."""
+        """Register, prepare and commit; clean up on failure. Costs `commit` plus one request and one per document."""
         registered = await self.register(drafts)
         are_prepared = False
         try:
@@ -161,7 +161,7 @@ class Documents:
             raise
 
     async def register(self, drafts: Drafts) -> Registration:
-        """Register an attempt and its documents durably. One request."""
+        """Register an attempt and its documents durably. Costs one request."""
         names = [document.reference.name for document in drafts.documents]
         registration = Registration(drafts.key, drafts.attempt, names, self.clock(), drafts.batch)
         row = Operation.insert(PREFIX + drafts.attempt, registration.properties())
@@ -171,7 +171,7 @@ class Documents:
         return replace(registration, etag=etag)
 
     async def prepare(self, drafts: Drafts) -> None:
-        """Store the documents, which no version refers to yet. One request each."""
+        """Store the documents, which no version refers to yet. Costs one request per document."""
         for document in drafts.documents:
             await self.store.prepare(document.reference, document.content)
 
@@ -203,7 +203,7 @@ FORGET_AFTER = timedelta(days=1)
 
 
 class Swept(NamedTuple):
-    """Numbers of attempts given up, documents deleted, and attempts skipped for a reason."""
+    """The numbers of attempts given up, of documents deleted, and of attempts skipped for each reason."""
 
     attempts: int = 0
     documents: int = 0
@@ -224,9 +224,9 @@ class DocumentSweep:
     only_look: bool = False
 
     async def sweep(self, older_than: timedelta) -> Swept:
-        """Delete documents of attempts that never committed: of ended batches, and of messages of this age.
+        """Delete documents of attempts that never committed: of ended batches, and of messages at least this old.
 
-        One request per 1,000 objects with documents since the last sweep, two per object, and one per deleted document.
+        Costs one request for every 1,000 objects with new documents, two per object, and one per deleted document.
         """
         latest, past = cut_off(self.clock, older_than), cut_off(self.clock, FORGET_AFTER)
         retries, done, left = self.retries.beside(self.table), Counter[str](), Counter[str]()
@@ -240,7 +240,7 @@ class DocumentSweep:
     async def sweep_object(self, key: str, latest: int, past: int, done: Counter[str]) -> Counter[str]:
         """Sweep one object, delete its marker if no attempt is left, and return the numbers of skipped attempts.
 
-        Gives up attempts registered up to `latest`, and deletes those given up by `past`. `done` accumulates across
+        Gives up attempts registered up to `latest`, and deletes those given up until `past`. `done` accumulates across
         retries.
         """
         marker = await self.table.get(key, MARKER)
@@ -266,7 +266,7 @@ class DocumentSweep:
         return left
 
     async def clean_up(self, registration: Registration) -> int:
-        """Give an attempt up, delete its documents, and return how many existed."""
+        """Give an attempt up, delete its documents, and return how many of these existed."""
         if self.only_look:
             return len(registration.names)
         return await delete(self.store, await give_up(self.table, registration, self.clock()))

@@ -27,7 +27,7 @@ class DocumentStore(Protocol):
         """Store a document durably under the reference's name."""
 
     async def delete(self, name: str) -> bool | None:
-        """Delete a document, even an incomplete one. Return whether it existed, or None if unknown."""
+        """Delete a document, even an incomplete one. Return whether it existed, or None if that is unknown."""
 
 
 class ListedDocuments(DocumentStore, Protocol):
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 def open_place(url: str) -> Folder:
-    """Return the folder of a url, which need not exist. Raises `UsageError`, without secrets of the url."""
+    """Return the folder at a URL; it need not exist. Raises `UsageError`, whose message has no secrets of the URL."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme == "file":
         return open_folder(url)
@@ -81,7 +81,7 @@ def _blocking(work: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
 
 
 class FolderDocuments(ListedDocuments):
-    """Documents as files below a folder. One request per call."""
+    """Documents as files below a folder. Costs one request per call."""
 
     def __init__(self, url: str) -> None:
         self._folder = open_place(url)
@@ -147,17 +147,17 @@ def object_folder(handler: str, business_id: str) -> str:
 
 
 def open_documents(url: str) -> ListedDocuments:
-    """Return the store of documents of a url, without checking that it exists.
+    """Return the document store at a URL, without checking that it exists.
 
-    | url | store |
+    | URL | store |
     |---|---|
     | a path, `file:///absolute/path` | a folder on disk |
     | `s3://bucket/folder` | Amazon S3, or a compatible service with `?endpoint_override=host:port` |
     | `abfss://container@account.dfs.core.windows.net/folder` | Azure Blob Storage |
     | `azurite://host:port/container/folder` | Azurite, the emulator |
-    | `env:NAME`, `file:PATH` | the url in an environment variable or file, to hide a secret |
+    | `env:NAME`, `file:PATH` | the URL in an environment variable or file, to hide a secret |
 
-    Raises `UsageError` for another url, and `MissingExtraError` without pyarrow.
+    Raises `UsageError` for another URL, and `MissingExtraError` without pyarrow.
     """
     named = resolved(url, _HOLDS)
     try:
@@ -169,7 +169,7 @@ def open_documents(url: str) -> ListedDocuments:
 
 
 def existing_documents(url: str) -> ListedDocuments:
-    """Return the store of documents of a url. Raises `UsageError` for a missing folder on disk."""
+    """Return the document store at a URL. Raises `UsageError` for a missing folder on disk."""
     named = resolved(url, _HOLDS)
     place = Path(unquote(named.removeprefix("file://")) if named.startswith("file://") else named)
     if (":" not in named or named.startswith("file://")) and not place.is_dir():
@@ -178,6 +178,6 @@ def existing_documents(url: str) -> ListedDocuments:
 
 
 def portable_url(url: str) -> str:
-    """Return a url that is valid in every process of this machine. It may contain a secret."""
+    """Return a URL that is valid in every process of this machine. It may contain a secret."""
     named = resolved(url, _HOLDS)
     return named if ":" in named else str(Path(named).absolute())

@@ -15,7 +15,7 @@ from runtime.messages.outcome import Outcome, Status
 
 
 class BatchKey(NamedTuple):
-    """Identifies a batch by id and number. The number is `None` if the ledger has none."""
+    """Identifies a batch by id and number. The number is `None` if the ledger records none."""
 
     batch_id: str
     number: int | None = None
@@ -61,12 +61,12 @@ class BatchContext:
     limits: MessageLimits = USUAL
 
     def redriving(self, open_batches: OpenBatches | None) -> BatchContext:
-        """Return the context of a redrive, given the open batches. `None` returns the same context."""
+        """Return the context of a redrive with these open batches, or this context if they are `None`."""
         return self if open_batches is None else replace(self, is_redrive=True, open_batches=open_batches)
 
     @property
     def key(self) -> BatchKey | None:
-        """The batch key recorded with versions and entries, `None` for single messages."""
+        """The batch key recorded with versions and outbox entries, or `None` for single messages."""
         return None if self.batch_id is None else BatchKey(self.batch_id, self.number)
 
     def is_ours(self, batch: str | None, number: int | None) -> bool:
@@ -121,8 +121,8 @@ class DeadLetterLimit:
 class Seen:
     """The effect of earlier deliveries of a stream in this batch on later ones.
 
-    `delivered` are the messages whose first delivery has passed; only the first one has outputs. `dead_letter` says
-    that some delivery became a dead letter, which may hold back new messages.
+    `delivered` are the messages whose first delivery has passed; only the first delivery has outputs. `dead_letter` is
+    True if a delivery became a dead letter, which may hold back new messages.
     """
 
     delivered: Collection[IdKey] = frozenset()
@@ -135,7 +135,7 @@ class Seen:
         return Seen({*self.delivered, *delivered}, dead_letter)
 
     def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
-        """Return the value for the next group. Only the last message may have more copies there."""
+        """Return the value for the next group. Only the last message may have more copies in it."""
         last = outcomes[-1].envelope.message_id
         copies = list(takewhile(lambda outcome: outcome.envelope.message_id == last, reversed(outcomes)))
         return replace(self.after(outcomes), delivered=self.after(copies).delivered)

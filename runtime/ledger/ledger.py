@@ -93,7 +93,7 @@ class BatchRecord:
 
     @property
     def is_finished(self) -> bool:
-        """Whether this id will publish nothing more."""
+        """Whether this batch will publish nothing more."""
         return self.status is not BatchStatus.STARTED
 
 
@@ -207,7 +207,7 @@ def past_marker(record: BatchRecord) -> Operation:
 
 
 def _inverted(time: int) -> str:
-    """Encode a time in microseconds so that later times sort first. Times before 1970 are equal."""
+    """Encode a time in microseconds so that later times sort first. All times before 1970 are encoded as 1970."""
     return f"{10**_DIGITS - 1 - max(time, 0):0{_DIGITS}}"
 
 
@@ -238,7 +238,7 @@ class Ledger:
         algorithm: str = STATE_BASED,
         demands: TableDemands | None = None,
     ) -> BatchRecord:
-        """Begin a batch, or return its record if it was begun with the same input. Two or three requests.
+        """Begin a batch, or return its record if it was begun with the same input. Costs two or three requests.
 
         Stores the settings that `demands` claims. Until its first committed round, a batch may change its folder.
         Raises `BatchRefusedError` for an abandoned id, for an id with other input or another folder, and for a table of
@@ -288,7 +288,7 @@ class Ledger:
         return await self._update(existing, replace(existing, out=asked.out, attempt=""))
 
     async def _counter(self, algorithm: str | None = None) -> Counter:
-        """Read counter and settings. One request. Raises `BatchRefusedError` for a table of another algorithm."""
+        """Read the counter and settings in one request. Raises `BatchRefusedError` for a table of another algorithm."""
         rows = {row.row_key: row async for row in rows_between(self._table, PARTITION, COUNTER, OF_TABLE)}
         counter = read_counter(rows[COUNTER]) if COUNTER in rows else Counter()
         if algorithm is not None and counter.algorithm not in (None, algorithm):
@@ -299,14 +299,14 @@ class Ledger:
         return replace(counter, settings=read_settings(rows[OF_TABLE])) if OF_TABLE in rows else counter
 
     async def get(self, batch_id: str) -> BatchRecord:
-        """Return the record of a batch. Raises `BatchRefusedError` if there is none. One request."""
+        """Return the record of a batch. Raises `BatchRefusedError` if there is none. Costs one request."""
         record = await self._at(batch_id)
         if record is None:
             raise BatchRefusedError(f"There is no batch {batch_id}: `consistent batches` lists all batches.")
         return record
 
     async def find(self, batch_id: str) -> BatchRecord | None:
-        """Return the record of a batch, or `None`. Raises `BatchRefusedError` for an invalid id. One request."""
+        """Return the record of a batch, or `None`. Raises `BatchRefusedError` for an invalid id. Costs one request."""
         check_id(batch_id)
         return await self._at(batch_id)
 
@@ -315,16 +315,16 @@ class Ledger:
         return None if row is None else read_record(row)
 
     async def check_folder(self, batch_id: str, out: str) -> None:
-        """Raise `BatchRefusedError` if a batch cannot run with this output folder. One request."""
+        """Raise `BatchRefusedError` if a batch cannot run with this output folder. Costs one request."""
         record = await self.find(batch_id)
         if record is not None:
             _check_folder(record, out)
 
     async def choose_attempt(self, record: BatchRecord, attempt: str) -> BatchRecord:
-        """Record which attempt at the next round counts, unless another driver already did.
+        """Record which attempt at the next round counts, unless another driver has already recorded one.
 
-        Returns the batch with the attempt that counts, or with more rounds if it is committed. One request, two after a
-        conflict.
+        Returns the batch with the attempt that counts, or with more rounds if that attempt is committed. Costs one
+        request, two after a conflict.
         """
         changed = replace(record, attempt=attempt, updated_at=self._now())
         operation = Operation.replace(record.batch_id, record_properties(changed), record.etag)
@@ -343,7 +343,7 @@ class Ledger:
     async def commit_round(
         self, record: BatchRecord, number: int, counts: Mapping[str, int], routable: int
     ) -> BatchRecord:
-        """Record that a round's outcomes are complete, unless another driver already did."""
+        """Record that a round's outcomes are complete, unless another driver has already done so."""
         total = {key: record.counts.get(key, 0) + counts.get(key, 0) for key in {**record.counts, **counts}}
         return await self._update(
             record, replace(record, rounds=number + 1, counts=total, last_routable=routable, attempt="")
@@ -386,9 +386,9 @@ class Ledger:
         return replace(changed, etag=etag)
 
     async def batches(self, limit: int, after: BatchRecord | None = None) -> list[BatchRecord]:
-        """Return the newest batches: open ones by number, then finished ones by end. Or those after a finished one.
+        """Return the newest batches: open ones by number, then finished ones by end. `after` skips all up to this one.
 
-        One request for each batch, and one for each 1,000 open and each 1,000 requested finished ones.
+        Costs one request per batch, one for every 1,000 open batches, and one for every 1,000 finished ones requested.
         """
         markers: list[Row] = []
         if after is None:
@@ -403,14 +403,14 @@ class Ledger:
         return [record for record in records if record is not None]
 
     async def algorithm(self) -> tuple[str, str] | None:
-        """Return the table's algorithm and its first batch, or `None` without batches. One request."""
+        """Return the table's algorithm and its first batch, or `None` if it has no batches. Costs one request."""
         counter = await self._counter()
         return None if counter.algorithm is None else (counter.algorithm, counter.first_batch)
 
     async def check_table(self, algorithm: str, demands: TableDemands | None = None) -> None:
         """Raise the errors of `begin` for a table of another algorithm, or one that does not meet `demands`.
 
-        One request, plus one for each 1,000 rows to key the draws of a new table.
+        Costs one request, plus one for every 1,000 rows to key the draws of a new table.
         """
         counter = await self._counter(algorithm)
         if demands is not None:
@@ -418,12 +418,12 @@ class Ledger:
             await demands.settings_after(self._table, counter.settings, has_batches=has_batches)
 
     async def open_batches(self) -> OpenBatches:
-        """Return the batches that may still publish. One request for each 1,000 open batches."""
+        """Return the batches that may still publish. Costs one request for every 1,000 open batches."""
         open_batches, _ = await self.snapshot()
         return open_batches
 
     async def snapshot(self) -> tuple[OpenBatches, TableSettings]:
-        """Return the open batches and the table's settings. One request for each 1,000 open batches."""
+        """Return the open batches and the table's settings. Costs one request for every 1,000 open batches."""
         # One scan reads the counter before the markers, so a batch that it counts and that has no marker has ended.
         next_, numbers, settings = 1, set[int](), TableSettings()
         async for row in rows_between(self._table, PARTITION, COUNTER, OPEN + LAST):
@@ -438,8 +438,8 @@ class Ledger:
     async def prune(self, before: int, *, dry_run: bool = False) -> int:
         """Delete the rows of batches that ended before a time in microseconds. Returns their number.
 
-        With `dry_run`, only counts them. One request for each 1,000 batches and one more, and a transaction for each
-        50. Raises `RetriesExhaustedError` after too many conflicts.
+        With `dry_run`, only counts them. Costs one request, one more for every 1,000 batches, and a transaction for
+        every 50. Raises `RetriesExhaustedError` after too many conflicts.
         """
         count, tries = 0, self._retries.start()
         first = f"{PAST}{_inverted(before - 1)}"
@@ -462,7 +462,7 @@ class Ledger:
 
 
 async def records(table: Table) -> AsyncIterator[BatchRecord]:
-    """Yield all batches of a table, ordered by id. One request for each 1,000."""
+    """Yield all batches of a table, ordered by id. Costs one request for every 1,000 batches."""
     async for row in rows_between(table, PARTITION, "0", LAST):
         yield read_record(row)
 
@@ -520,7 +520,7 @@ class ConsumerBatches:
     _former: list[ConsumerBatch] = field(default_factory=list)
 
     async def enter(self) -> ConsumerBatch:
-        """Return the batch of a new message. The first message begins it, with two or three requests."""
+        """Return the batch of a new message. The first message begins the batch, which costs two or three requests."""
         batch = self._current
         if batch is None or self.clock() - batch.began_at >= self.length:
             record = await self.ledger.begin(f"consumer-{self.new_id()}", INPUT, "-")
@@ -531,9 +531,9 @@ class ConsumerBatches:
         return batch
 
     async def leave(self, batch: ConsumerBatch, message: Hashable | None) -> None:
-        """Record that a message published its outputs, or made no version (`None`), and end former batches.
+        """Record that a message published its outputs or, with `None`, that it made no version. End former batches.
 
-        Two requests for each batch that ends.
+        Costs two requests for each batch that ends.
         """
         batch.running -= 1
         for each in (*self._former, batch):
@@ -541,12 +541,12 @@ class ConsumerBatches:
         await self._end_former()
 
     def fail(self, batch: ConsumerBatch, message: Hashable) -> None:
-        """Record that a message may have unpublished outputs. Its batch stays open until it succeeds."""
+        """Record that a message may have unpublished outputs. The batch stays open until the message succeeds."""
         batch.running -= 1
         batch.failed.add(message)
 
     async def flush(self) -> int:
-        """End all batches that can end, including the current one. Returns how many stay open."""
+        """End all batches that can end, including the current one. Returns how many batches stay open."""
         self._retire()
         await self._end_former()
         return len(self._former)

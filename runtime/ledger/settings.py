@@ -1,6 +1,6 @@
 """The settings of a table, shared by all its users: the owner, and the secret of keyed draws.
 
-Their row sorts between the counter and the open batches, so a query for those returns it at no extra cost.
+The row of the settings sorts between the counter and the open batches, so a query for these returns it too.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class TableOwner:
         return cls(app.name, frozenset(app.handlers))
 
     def is_same(self, other: TableOwner) -> bool:
-        """Return whether `other` may be this app: same name or, without a name, more or fewer handlers."""
+        """Return whether `other` may be this app: the same name or, without one, a subset or superset of handlers."""
         if self.name is not None:
             return self.name == other.name
         return self.handlers <= other.handlers or other.handlers <= self.handlers
 
     def after(self, other: TableOwner) -> TableOwner:
-        """Return the owner after the same app worked on the table with these handlers."""
+        """Return this owner with the name of `other` and the handlers of both."""
         return TableOwner(other.name, self.handlers | other.handlers)
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class TableOwner:
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """Settings of a table. `etag` is `None` if none are stored, `draw_key` if draws are plain."""
+    """Settings of a table. `etag` is `None` if none are stored, and `draw_key` is `None` if draws are plain."""
 
     owner: TableOwner | None = None
     draw_key: bytes | None = field(default=None, repr=False)
@@ -66,7 +66,7 @@ class TableSettings:
 
     @classmethod
     async def of(cls, table: Table) -> TableSettings:
-        """Read the settings of a table. One request. Raises `StoredDataError`."""
+        """Read the settings of a table. Costs one request. Raises `StoredDataError`."""
         row = await table.get(LEDGER, OF_TABLE)
         return cls() if row is None else read_settings(row)
 
@@ -82,8 +82,8 @@ class TableSettings:
     ) -> TableSettings:
         """Claim a table for an app, as a batch does. Returns the settings for `Processor`.
 
-        `draws` chooses keyed draws for a new table; `adopt` takes over a table of another app. One request, two if the
-        settings change, plus one for each 1,000 rows for keyed draws. Raises `UsageError`.
+        `draws` chooses keyed draws for a new table; `adopt` takes over a table of another app. Costs one request, two
+        if the settings change, plus one for every 1,000 rows for keyed draws. Raises `UsageError`.
         """
         demands = TableDemands(TableOwner.of(app), draws, adopt)
 
@@ -103,7 +103,7 @@ class TableSettings:
         return await until_undisturbed((retries or RetryPolicy()).beside(table), attempt)
 
     def check_use(self, follows: str | None = None) -> None:
-        """Raise `UsageError` if another table took over, or if this one is used only to reprocess another one.
+        """Raise `UsageError` if the table was switched to another one, or is used only to reprocess another one.
 
         `follows`: the table that the caller reprocesses.
         """
@@ -149,9 +149,9 @@ class TableDemands:
     follows: str | None = None  # the table whose history is reprocessed into it
 
     async def settings_after(self, table: Table, old: TableSettings, *, has_batches: bool) -> TableSettings:
-        """Return the settings after the batch. Raises `UsageError` if they cannot be met.
+        """Return the settings after the batch. Raises `UsageError` if the demands cannot be met.
 
-        Keying the draws of a table without batches costs one request for each 1,000 rows; everything else is free.
+        Keying the draws of a table without batches costs one request for every 1,000 rows; everything else is free.
         """
         old.check_use(self.follows)
         if old.owner is None or self.adopt:
@@ -194,7 +194,7 @@ def read_settings(row: Row) -> TableSettings:
 
 
 async def open_current(store: Store, name: str, *, make: bool = True) -> tuple[str, Table]:
-    """Open a table, or the one that it was switched to, and return its name. One more request for each."""
+    """Open a table, or the one that it was switched to. Return its name and the table. Costs one request per table."""
     table = await store.table(name, make=make)
     settings = await TableSettings.of(table)
     return (name, table) if settings.switched_to is None else await open_current(store, settings.switched_to)

@@ -81,7 +81,7 @@ class Checked:
 
 
 async def check_table(table: Table, keys: KeyRange = _ALL, *, repair: bool = False) -> Checked:
-    """Check a range of partitions. One request per 1,000 rows or 4 MiB, and three or more per corrupt partition."""
+    """Check a key range. Costs one request for every 1,000 rows or 4 MiB, and three or more per corrupt partition."""
     checked, used = Checked(), []
     check: PartitionCheck | None = None
     async for row in read_range(table, None, keys, substitute=DamagedRow.of):
@@ -100,7 +100,7 @@ async def check_table(table: Table, keys: KeyRange = _ALL, *, repair: bool = Fal
 
 
 async def _finish(table: Table, check: PartitionCheck, checked: Checked, *, repair: bool) -> None:
-    """Add the faults of a partition that a second read confirms, as it may have been written to during the first."""
+    """Add the faults that a second read confirms. The partition may have been written to during the first read."""
     faults = check.compared()
     checked.streams += isinstance(check.of_object, StreamCheck)
     if not faults:
@@ -123,7 +123,7 @@ async def _finish(table: Table, check: PartitionCheck, checked: Checked, *, repa
 
 
 async def _rebuild(table: Table, check: PartitionCheck) -> bool:
-    """Write rebuilt rows, and return False if the partition was written to concurrently."""
+    """Write rebuilt rows. Return False if the partition was written to concurrently."""
     rebuilt, guard = check.rebuilt, check.guard
     kept: Properties = {}
     if guard is not None:
@@ -210,7 +210,7 @@ class PartitionCheck(RowsCheck):
 
 
 class EntityCheck(RowsCheck):
-    """Checks that an entity and its letters decode, and that its counts are right."""
+    """Checks that an entity and its dead letters decode, and that the counts in the entity are right."""
 
     def __init__(self, row: Row) -> None:
         super().__init__(row.partition_key, row)
@@ -225,7 +225,7 @@ class EntityCheck(RowsCheck):
             self.report(row.row_key, "is not a row of an entity")
 
     def compare(self) -> None:
-        """Compare the entity with its letters and entries."""
+        """Compare the entity with its dead letters and entries."""
         stored = self._row.properties
         wrong, is_certain = self._letters.recounted(stored)
         if stored.get("LetterRows", 0) != self._letters.rows:
@@ -273,7 +273,7 @@ class _Batch(NamedTuple):
 
 
 class LedgerCheck(RowsCheck):
-    """Checks that counter, markers and batches of the ledger agree. Needs some hundred bytes of memory per batch."""
+    """Checks that counter, markers and batches of the ledger agree. Needs a few hundred bytes of memory per batch."""
 
     def __init__(self) -> None:
         super().__init__(ledger.PARTITION)
@@ -351,7 +351,7 @@ def _typed(properties: Properties) -> dict[str, tuple[type, Value]]:
 
 
 class PublishingCheck(RowsCheck):
-    """Checks that each slice and record belongs to a publication. Nothing can be rebuilt."""
+    """Checks that each slice and record belongs to a publication. Its faults cannot be repaired."""
 
     def __init__(self) -> None:
         super().__init__(records.PARTITION)
@@ -442,7 +442,7 @@ By partition key, or by its prefix if that ends with a dot.
 
 
 async def _orphaned_tokens(table: Table, used: Sequence[Row]) -> list[Fault]:
-    """Report used tokens that no entity will delete. One request per 1,000 entities and one per reported token."""
+    """Report used tokens that no entity will delete. Costs one request for every 1,000 entities and one per fault."""
     if not used:
         return []
     incoming, handlers, unknown = set[stores.Token](), set[str](), set[str]()

@@ -69,7 +69,7 @@ class BusinessObject:
 
 
 async def read_object(table: Table, handler: str, business_id: str) -> BusinessObject | None:
-    """Read an object from the table of states, or return None. Two requests."""
+    """Read an object from the table of states, or return None. Costs two requests."""
     partition = stream_partition(table, handler, business_id)
     with error_location(table, partition.key):
         found = await read_runs(partition)
@@ -83,7 +83,7 @@ async def read_object(table: Table, handler: str, business_id: str) -> BusinessO
 
 
 async def rows_of(table: Table, key: str) -> AsyncIterator[Sequence[Row]]:
-    """Yield an object's rows, without properties, tombstones and registrations. One request per 1,000."""
+    """Yield an object's rows (keys only) without tombstones and registrations. Costs one request for every 1,000."""
     kept = {HEADER, ENTITY}
     async for page in pages(partial(table.query, key, "", "\uffff", select=[])):
         yield [row for row in page.rows if row.row_key not in kept and not is_registration(row.row_key)]
@@ -102,8 +102,8 @@ async def forget(
     """Erase an object, leave a tombstone, and return whether the object existed.
 
     `restart` begins a new history, for which messages enqueued up to `now`, or at an unknown time, are too late.
-    Otherwise the tombstone rejects all messages. Costs one request per 99 rows and ten more, two per token, and one per
-    document. Raises `UsageError` if a policy holds the object, and `RetriesExhaustedError`.
+    Otherwise the tombstone rejects all messages. Costs one request for every 99 rows and ten more, two per token, and
+    one per document. Raises `UsageError` if a policy holds the object, and `RetriesExhaustedError`.
     """
     scope = Scope(handler, business_id)
     attempt = partial(_forget_once, tables, scope, now, restart=restart, documents=documents)
@@ -147,7 +147,7 @@ async def _forget_once(
 
 
 async def _delete_ids(store: Table, key: str, tombstones: _Tombstones) -> None:
-    """Delete the ids in a table of their own, conditionally, as no transaction spans both tables."""
+    """Delete the processed ids in a separate table, conditionally, because no transaction spans both tables."""
     async for ids in rows_of(store, key):
         if ids:
             await tombstones.touch()
@@ -160,8 +160,8 @@ class _Tombstones:
     """The tombstones of an object that is being forgotten: its header, its entity, or both.
 
     Writes are conditional, and raise `RowError` after a conflict. Another process may finish the erasure, and a new
-    history begin. So rows of the object are deleted in a transaction with `touch`, and rows elsewhere are read before a
-    `touch` and deleted by ETag: both fail if they belong to the new history.
+    history may begin. So rows of the object are deleted in a transaction with `touch`, and rows elsewhere are read
+    before a `touch` and deleted by ETag: both fail if the rows belong to the new history.
     """
 
     def __init__(self, table: Table, found: BusinessObject) -> None:
@@ -172,7 +172,7 @@ class _Tombstones:
         self._entity_etag = (found.entity.etag if found.entity else None) or ""
 
     async def refuse(self, now: int) -> None:
-        """Write tombstones that reject messages and record how to resume the erasure. One request each."""
+        """Write tombstones that reject messages and record how to resume the erasure. Costs one request each."""
         stream, head, entity = self.found.stream, self._head, self.found.entity
         if stream is not None and head is not None:
             # Senders' clocks may be ahead.
@@ -186,14 +186,14 @@ class _Tombstones:
             await self._write(Operation.replace(ENTITY, refusing.properties(), self._entity_etag))
 
     async def touch(self, changes: Sequence[Operation] = ()) -> None:
-        """Write a tombstone, and other operations on the partition in the same transaction. One request."""
+        """Write a tombstone, and apply other operations to the partition in the same transaction. Costs one request."""
         row_key, etag = HEADER, self._stream_etag
         if self.found.stream is None:
             row_key, etag = ENTITY, self._entity_etag
         await self._write(Operation.merge(row_key, {"Refuses": True}, etag), *changes)
 
     async def strip(self, tombstone: Tombstone) -> None:
-        """Replace the tombstones by minimal ones. One request."""
+        """Replace the tombstones by minimal ones. Costs one request."""
         changes, entity = [], self.found.entity
         if self._head is not None:
             head = _bare(self._head, tombstone, self._head.horizon or tombstone.at)
@@ -252,7 +252,7 @@ async def _delete_documents(
 
 
 async def referenced_documents(table: Table, handler: str, business_id: str) -> list[str]:
-    """Return the names of the documents that an object's versions refer to. One request per 1,000 runs."""
+    """Return the names of the documents that an object's versions refer to. Costs one request for every 1,000 runs."""
     try:
         stream_versions = await versions(table, handler, business_id) or []
     except StoredDataError:  # a corrupt object can still be forgotten
@@ -279,7 +279,7 @@ class Trace:
 
 
 async def find_trace(tables: Tables, handler: str, business_id: str) -> Trace | None:
-    """Summarize an object, or return None. Reads its keys, its header, and all records of publications."""
+    """Summarize an object, or return None if missing. Reads its keys, its header, and all records of publications."""
     found = await read_object(tables.states, handler, business_id)
     if found is None:
         return None

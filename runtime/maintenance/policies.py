@@ -49,7 +49,7 @@ class Scope:
 
     @property
     def level(self) -> str:
-        """`table`, `handler` or `stream`."""
+        """The level: `table`, `handler` or `stream`."""
         if self.handler is None:
             return "table"
         return "handler" if self.business_id is None else "stream"
@@ -88,7 +88,7 @@ class Decision:
 
 
 async def existing(table: Table, scope: Scope) -> Scope:
-    """Return a scope with the stored spelling of its business id. Up to three requests. Raises `UsageError`."""
+    """Return a scope with the stored spelling of its business id. Costs up to three requests. Raises `UsageError`."""
     if scope.handler is None:
         return scope
     owner = (await TableSettings.of(table)).owner
@@ -117,35 +117,35 @@ class Policies:
         self._retries = (retries or RetryPolicy()).beside(table)
 
     async def all(self) -> list[Policy]:
-        """Return all policies: of the table, then of handlers, then of streams. One request per 1,000."""
+        """Return all policies: of the table, then of handlers, then of streams. Costs one request for every 1,000."""
         return await _read(self._table, _GENERAL, _LAST)
 
     async def has_rules(self) -> bool:
-        """Return whether there are any rules. One request per 1,000 holds before the first rules."""
+        """Return whether any policy has rules. Costs one request for every 1,000 holds before the first rules."""
         async for row in rows_between(self._table, PARTITION, _GENERAL, _LAST):
             if read_policy(row).rules:
                 return True
         return False
 
     async def set_rules(self, scope: Scope, rules: RetentionRules) -> Policy:
-        """Set or replace the rules of a scope. Two requests. Raises `UsageError` for invalid rules."""
+        """Set or replace the rules of a scope. Costs two requests. Raises `UsageError` for invalid rules."""
         rules.as_of(self._clock(), OpenBatches())
         return await self.change(scope, rules=rules)
 
     async def remove_rules_of(self, policy: Policy) -> None:
-        """Remove the rules of a policy, if any. One request. Raises `RowError` if the policy has changed."""
+        """Remove the rules of a policy, if any. Costs one request. Raises `RowError` if the policy has changed."""
         if policy.rules is not None:
             await self._write(policy, {"rules": None})
 
     async def get(self, scope: Scope) -> Policy:
-        """Return the policy of a scope, or an empty one. One request. Raises `UsageError`."""
+        """Return the policy of a scope, or an empty one. Costs one request. Raises `UsageError`."""
         if scope.business_id is not None:
             stream_key(scope.handler or "")
         row = await self._table.get(PARTITION, scope.row_key)
         return Policy(scope) if row is None else read_policy(row)
 
     async def change(self, scope: Scope, **changes: object) -> Policy:
-        """Change the rules or the hold of a scope. Two requests."""
+        """Change the rules or the hold of a scope. Costs two requests."""
 
         async def attempt() -> Policy:
             try:
@@ -177,7 +177,7 @@ class PolicyReader:
         self._general: Mapping[Scope, Policy] | None = None
 
     async def decide(self, keys: Sequence[str]) -> list[Decision]:
-        """Return the decisions for streams, given by key. One request if the keys are ASCII and close to each other."""
+        """Return the decisions for streams, given by key. Costs one request if they are ASCII and close together."""
         if self._general is None:
             general = await _read(self._table, _GENERAL, f"{_GENERAL}{_LAST}")
             self._general = {policy.scope: policy for policy in general}
@@ -197,7 +197,7 @@ class PolicyReader:
 
 
 async def is_held(table: Table, key: str) -> bool:
-    """Return whether a policy holds the stream with this key. Two requests."""
+    """Return whether a policy holds the stream with this key. Costs two requests."""
     (decision,) = await PolicyReader(table).decide([key])
     return decision.is_held
 

@@ -78,7 +78,7 @@ class TableCount:
 
 
 async def count_rows(table: Table, keys: KeyRange = ALL) -> TableCount:
-    """Count all rows of a range of partitions. One request per 1,000 rows or 4 MiB."""
+    """Count all rows of a range of partitions. Costs one request for every 1,000 rows or 4 MiB."""
     counts = TableCount()
     stream, first_event = "", 0
     async for row in read_range(table, None, keys, substitute=damaged_row(table)):
@@ -93,7 +93,7 @@ async def count_rows(table: Table, keys: KeyRange = ALL) -> TableCount:
 
 
 async def count_objects(table: Table, keys: KeyRange = ALL) -> TableCount:
-    """Count the streams and entities of a range of partitions. Two requests per 1,000 of them."""
+    """Count the streams and entities of a range of partitions. Costs two requests for every 1,000 of them."""
     counts = TableCount()
     of_header = [*HEADER_NAMES, "StateVersions", "StateSchema", "KeptFrom", "Horizon", "Letters"]
     of_entity = ["Algorithm", "Version", "Pending"]
@@ -108,14 +108,14 @@ async def count_objects(table: Table, keys: KeyRange = ALL) -> TableCount:
 
 
 async def object_keys(table: Table, prefix: str = "") -> AsyncIterator[str]:
-    """Yield the partition keys of all streams and entities. Two requests per 1,000 of them."""
+    """Yield the partition keys of all streams and entities. Costs two requests for every 1,000 of them."""
     for row_key in (HEADER, ENTITY):
         async for row in read_range(table, row_key, KeyRange(prefix), ()):
             yield row.partition_key
 
 
 def _of_row(row: Row, first_event: int | None) -> HandlerCount | None:
-    """Count a row, or return None if it has no handler. `first_event` is its stream's, None without a stream."""
+    """Count a row, or return None if it has no handler. `first_event` is that of its stream, if any."""
     if not _may_be_of_handler(row):
         return None
     if row.row_key == ENTITY:

@@ -3,7 +3,7 @@
 After a switch, later batches, streams and consumers use the second table.
 
 One conditional write of the first table's settings decides. It also replaces the counter of batches, so it fails if a
-batch begins meanwhile. Equal objects, of which the second table has only markers, are copied before.
+batch begins meanwhile. Equal objects, which have only markers in the second table, are copied before.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _ALL = KeyRange()
 async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) -> int:
     """Switch a table to another one, or back to the one that it replaced. Return the number of objects copied.
 
-    Costs a request for each 1,000 objects, and two for each equal object. Raises `UsageError` while a batch is open, if
-    messages came in since the reprocessing, and for a way back after a batch; `ConcurrencyConflictError` if a batch
-    begins meanwhile. After an interruption, call it again.
+    Costs a request for every 1,000 objects, and two for each equal object. Raises `UsageError` while a batch is open,
+    if messages came in since the reprocessing, and for a switch back after a batch; `ConcurrencyConflictError` if a
+    batch begins meanwhile. After an interruption, call it again.
     """
     old, new = await store.table(name, make=False), await store.table(to, make=False)
     of_old, of_new = await TableSettings.of(old), await TableSettings.of(new)
@@ -99,7 +99,7 @@ async def _counter(table: Table) -> Counter:
 
 
 async def _copy_equal(old: Table, new: Table, name: str) -> int:
-    """Copy the objects of which the second table has only a marker, and the letters and policies of the table."""
+    """Copy the objects of which the second table has only a marker, and the dead letters and policies of the table."""
     from runtime.archives.tables import transactions  # noqa: PLC0415 - Arrow is slow to import
 
     followed = {
@@ -137,10 +137,10 @@ async def _copy_equal(old: Table, new: Table, name: str) -> int:
 
 
 async def fork(table: Table, into: Table, handler: str, business_id: str, at: int | None = None) -> Version:
-    """Copy the versions of one object, up to number `at`, into a table of its own, with the draws of the first one.
+    """Copy the versions of one object, up to number `at`, into a new table, which makes the same draws.
 
-    Return the last version. A `Processor` on `into` continues from there. Raises `UsageError` without such a version,
-    and for a table with other contents.
+    Return the last version. A `Processor` on `into` continues from there. Raises `UsageError` if there is no such
+    version, or if `into` has other contents.
     """
     found = await read_whole(table, handler, business_id)
     versions = [version for run in found[1] for version in RunVersions(run)] if found is not None else []

@@ -31,7 +31,7 @@ _encode = Encoder(order="deterministic", enc_hook=_timestamp).encode
 
 
 def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -> bytes:
-    """Return 16 bytes for a type and a JSON body, or a msgpack body if `packed`. Raises the parser's errors."""
+    """Return the 16-byte fingerprint of a type and a body: JSON, or msgpack if `packed`. Raises the parser's errors."""
     # Parsing first makes copies equal whose JSON differs in spaces, escapes or key order. 1 and 1.0 stay different, and
     # defaults of the class are not filled in: the message counts as sent.
     parsed = unpack(body) if packed else from_json(body)  # type: ignore[arg-type] # `packed` implies bytes

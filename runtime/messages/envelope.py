@@ -126,7 +126,7 @@ def id_text(key: IdKey) -> str:
 
 
 def pack_ids(keys: Sequence[IdKey]) -> bytes:
-    """Encode the message ids of a run."""
+    """Encode a list of message ids."""
     if set(map(type, keys)) <= {bytes}:
         return _UUIDS_ONLY + b"".join(keys)  # type: ignore[arg-type] # just checked
     packed: bytes = msgpack.packb(list(keys))
@@ -134,7 +134,7 @@ def pack_ids(keys: Sequence[IdKey]) -> bytes:
 
 
 def unpack_ids(data: bytes) -> list[IdKey]:
-    """Decode the message ids of a run. Raises `ValueError`, `TypeError` or msgpack's errors."""
+    """Decode a list of message ids. Raises `ValueError`, `TypeError` or msgpack's errors."""
     if data[:1] == _UUIDS_ONLY:
         return [*pieces(data[1:], _UUID_BYTES)]
     ids = unpack(data[1:])
@@ -144,7 +144,7 @@ def unpack_ids(data: bytes) -> list[IdKey]:
 
 
 def join_ids(packed: bytes, following: bytes) -> bytes:
-    """Concatenate the encoded ids of two consecutive runs. Raises the errors of `unpack_ids`."""
+    """Concatenate two encoded lists of message ids. Raises the errors of `unpack_ids`."""
     if packed[:1] == following[:1] == _UUIDS_ONLY:
         return packed + following[1:]
     return pack_ids([*unpack_ids(packed), *unpack_ids(following)])

@@ -104,7 +104,7 @@ _NAMES = ("message_id", "type", "business_id")
 
 
 class Excess(NamedTuple):
-    """A note about content over a limit. `begins` is the first kilobyte, in hexadecimal for bytes."""
+    """A note about content over a limit. `begins` is its first kilobyte, in hexadecimal for bytes."""
 
     part: str
     bytes: int
@@ -137,7 +137,7 @@ def is_note(body: str | bytes | None) -> bool:
 
 
 def kept_as_json(envelope: Envelope, handler: str | None) -> str:
-    """Return a delivery whose body is a note as one line of JSON."""
+    """Return one line of JSON for a delivery whose body is a note."""
     fields = json.loads(envelope.to_json(handler))
     del fields["body"]
     return json.dumps(fields | json.loads(envelope.body), ensure_ascii=False)
@@ -150,12 +150,12 @@ class TooLarge(NamedTuple):
     kept: Envelope
 
     def of(self, handler: str | None, business_id: str | None = None) -> Outcome:
-        """Return the dead letter. Its business id is omitted if that is too long."""
+        """Return the dead letter. Its business id is omitted if the id is too long."""
         return dead_letter(self.kept, Reason.TOO_LARGE, self.problem, handler, _short(business_id))
 
 
 def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, TooLarge]:
-    """Return the deliveries over a limit, by position. Cheap if none is: checks whole columns first."""
+    """Return the deliveries over a limit, by position. Cheap if there are none: checks whole columns first."""
     found = {}
     for position in _to_measure(envelopes, limits):
         envelope = envelopes[position]
@@ -245,7 +245,7 @@ def _excess(envelope: Envelope, limits: MessageLimits) -> Excess | None:
 
 
 def sentence(part: str, size: str, most: str) -> str:
-    """Return the error for a part of a message over its limit."""
+    """Return the error message for a part of a message that exceeds its size limit."""
     return f"Its {part} has {size} bytes; the limit is {most}."
 
 

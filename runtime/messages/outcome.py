@@ -158,7 +158,7 @@ def dead_letter(
 
 
 def shortened(error: str, length: int) -> str:
-    """Return an error of at most `length` characters, without the middle if it is longer."""
+    """Return an error, without its middle part if it is longer than `length` characters."""
     if len(error) <= length:
         return error
     end = f" ... ({len(error):,} characters) ... {error[-_END:]}"
@@ -182,7 +182,7 @@ class Outputs(Columnar[Output]):
 def outputs_of(
     published: Sequence[Published], version: int, now: int, cause: Headers = None
 ) -> tuple[Output, ...]:
-    """Return the outputs of the message that made a version at the time `now`. `cause`: its headers, for the trace."""
+    """Return the outputs of the message that made a version at the time `now`. `cause`: the message's headers."""
     numbered = enumerate(published, version << OUTPUT_INDEX_BITS)
     outputs = [
         Output(id_, name, body.decode(), n, now, with_trace(headers, cause) if cause else headers)
@@ -192,10 +192,10 @@ def outputs_of(
 
 
 class Outcomes(Sequence[Outcome]):
-    """Outcomes by column, in delivery order. There may be fewer than `envelopes`; rows are created lazily.
+    """Outcomes by column, in delivery order. There may be fewer outcomes than `envelopes`; rows are created lazily.
 
-    All have one `business_id`, or each has its own in `business_ids`. `refused` maps positions to outcomes that do not
-    fit the columns, such as dead letters. `made` is the number of versions made, without those that were replayed.
+    All share `business_id`, or each has its own in `business_ids`. `refused` maps positions to outcomes that do not fit
+    the columns, such as dead letters. `made` is the number of versions made, without replayed ones.
     """
 
     def __init__(
@@ -231,14 +231,14 @@ class Outcomes(Sequence[Outcome]):
         self.published += published
 
     def conclude(self, status: Status, version: int | None, now: int, published: Sequence[Published]) -> None:
-        """Append one outcome."""
+        """Append one outcome to the columns."""
         self.statuses.append(status)
         self.versions.append(version)
         self.nows.append(now)
         self.published.append(published)
 
     def refuse(self, outcome: Outcome) -> None:
-        """Append an outcome that does not fit the columns."""
+        """Append an outcome that the columns cannot represent, such as a dead letter, to `refused`."""
         self.refused[len(self)] = outcome
         self.conclude(outcome.status, outcome.version, 0, ())
 

@@ -150,7 +150,7 @@ class ParsingTimedOutError(BaseException):
 def prepare(
     handler: HandlerDefinition, business_id: str | None, envelope: Envelope, limits: MessageLimits = USUAL
 ) -> Delivery:
-    """Parse a single delivery like `prepare_all`."""
+    """Parse a single delivery as `prepare_all` does."""
     return prepare_all(handler, business_id, Envelopes.of([envelope]), limits)[0]
 
 
@@ -162,9 +162,9 @@ def prepare_all(
     *,
     letters: Sequence[int] | None = None,
 ) -> Deliveries:
-    """Parse deliveries of one stream. Each becomes ready to be handled or a dead letter.
+    """Parse deliveries of one stream. Each becomes either ready to be handled or a dead letter.
 
-    `business_id` is the one that routed the deliveries, `None` if their bodies contained none. A dead letter over a
+    `business_id` is the one that routed the deliveries, or `None` if their bodies contained none. A dead letter over a
     size limit contains only a note. In a redrive, `letters` are the numbers of the dead letters, whose bodies may be
     notes.
     """
@@ -179,7 +179,7 @@ def prepare_streams(
     *,
     letters: Sequence[int] | None = None,
 ) -> Deliveries:
-    """Parse deliveries of several streams like `prepare_all`, each with its own routing id."""
+    """Parse deliveries of several streams as `prepare_all` does, each with the business id that routed it."""
     keys = id_keys(envelopes.message_ids)
     excesses = dict(find_excesses(envelopes, limits))
     if letters is not None:
@@ -206,9 +206,9 @@ def refused_for_size(
 def unroutable(
     envelope: Envelope, problem: str | None, handler: str | None = None, types: Collection[str] | None = None
 ) -> Outcome:
-    """Return the dead letter of a delivery that matches no handler, or not the `handler` named by its log.
+    """Return the dead letter of a delivery that matches no handler, or does not match the `handler` named by its log.
 
-    `problem` says why the envelope is invalid, if it is. `types` are the types allowed in the log, `None` for all.
+    `problem` says why the envelope is invalid, if it is. `types` are the types allowed in the log, or `None` for all.
     """
     if problem is not None:
         reason = Reason.TOO_LARGE if is_note(envelope.body) else Reason.INVALID_ENVELOPE
@@ -241,7 +241,7 @@ def business_id_of(route: Route, envelope: Envelope) -> str | None:
 
 
 def id_as_written(route: Route, envelope: Envelope) -> str | None:
-    """Return the business id from the sender or from JSON text, valid or not. Matches the Spark code."""
+    """Return the business id from the sender or from JSON text, valid or not. The Spark code does the same."""
     body, found = envelope.body, envelope.business_id
     if not found and isinstance(body, str):
         found = _id_in(body, route.wire_path)

@@ -70,7 +70,7 @@ class Decoding:
         return "" if self.decode == "json" else f", decode={self.decode}"
 
     def decoder(self) -> Decode | None:
-        """Return the function that decodes records, `None` for plain JSON. Raises `UsageError`, `MissingExtraError`."""
+        """Return the decoder of records, or `None` for plain JSON. Raises `UsageError`, `MissingExtraError`."""
         kind, _, name = self.decode.partition(":")
         try:
             if self.decode == "json":
@@ -123,13 +123,13 @@ def read_record(
     stamped: datetime | int | None = None,
     decode: Decode | None = None,
 ) -> tuple[Envelope, str | None]:
-    """Return the message in a record, and the reason if it is none.
+    """Return the message in a record, and why it is invalid, or `None` if it is valid.
 
-    `content` is the body if id and type are among the headers, otherwise an envelope in JSON, whose body is an object
-    or text of one. `stamped`: the broker's time, for messages without one of their own. Content that is no message is
-    kept, with the name of its place as id.
+    `content` is the body if id and type are among the headers, otherwise a JSON envelope, whose body is an object or
+    the text of one. `stamped`: the broker's time, for messages without a time of their own. Invalid content is kept,
+    with the name of its place as the id.
 
-    Raises `SchemasUnavailableError`, because that is no fault of the record.
+    Raises `SchemasUnavailableError`, because an unavailable registry is not a fault of the record.
     """
     own = {name: each for name, each in headers.items() if name not in {"handler", "sequence"}}
     id_, type_, given = (own.pop(name, "") for name in ("message_id", "type", "enqueued_at"))

@@ -53,7 +53,7 @@ class Buffer:
         return self.rows >= self.MAX_ROWS or self._bytes >= self.MAX_BYTES
 
     def add(self, values: Mapping[str, Sequence[Any]], count: int, size: int) -> None:
-        """Add `count` rows, whose states have `size` bytes."""
+        """Add `count` rows, whose states have `size` bytes in total."""
         for name, column in self._values.items():
             column.extend(values[name])
         self.rows += count
@@ -129,7 +129,7 @@ def id_texts(keys: Sequence[IdKey | None]) -> pa.Array:
 
 
 class StateColumns:
-    """Converts encoded states of a handler to values of a column: as stored, in JSON."""
+    """Converts the encoded states of a handler to the values of a column: the stored JSON."""
 
     type: pa.DataType = TEXT
 
@@ -172,7 +172,7 @@ class ModelColumns(StateColumns):
 
 
 def model_of(app: App | None, handler: str | None) -> StateColumns:
-    """Return the columns of a handler's states, JSON without an app. Raises `UsageError`."""
+    """Return the columns of a handler's states, as JSON if there is no app. Raises `UsageError`."""
     if app is None:
         return as_json
     if handler is None:

@@ -83,7 +83,7 @@ async def _letter_rows(table: Table, query: StreamQuery) -> AsyncIterator[tuple[
 
 
 def letter_row(found: FoundLetter) -> Mapping[str, Any]:
-    """Return the columns of a letter. Lone surrogates, which Arrow cannot store, become question marks."""
+    """Return the columns of a dead letter. Lone surrogates, which Arrow cannot store, become question marks."""
     letter, described = found.letter, describe_letter(found)
     enqueued_at = letter.enqueued_at
     row = {name: _text(described[name]) for name in LETTER_COLUMNS}
@@ -102,7 +102,7 @@ def _text(value: Any) -> Any:  # noqa: ANN401 - text is changed, anything else i
 
 
 class TableKind(StrEnum):
-    """The tables that can be read."""
+    """The kinds of tables that can be read."""
 
     STATE = "state"
     VERSIONS = "versions"
@@ -228,7 +228,7 @@ def read_state(
 ) -> pa.Table:
     """Read the newest state of each stream, or the states as of a time or the end of a batch.
 
-    `store` is a url, `columns` a selection of `STATE_COLUMNS`. With `app` and `handler`, `state` is a struct with the
+    `store` is a URL, `columns` a selection of `STATE_COLUMNS`. With `app` and `handler`, `state` is a struct with the
     fields of the model. Raises `UsageError`, `TableNotFoundError`, and `StoredDataError` for a corrupt stream.
     """
     query = StreamQuery(handler, business_id, columns=columns)
@@ -252,8 +252,8 @@ def read_versions(
 ) -> pa.Table:
     """Read all kept versions, those made between two times, or the change feed of batches.
 
-    Reading a few `columns` of the index takes a fraction of the time. `with_outputs`, the messages of a log, which are
-    kept in memory, adds a column `outputs`. It is computed by replay, and null if the message is missing or its replay
+    Reading a few `columns` of the index takes a fraction of the time. `with_outputs`: the messages of a log, which are
+    kept in memory. They add a column `outputs`, computed by replay. It is null if the message is missing or its replay
     differs from the version. Raises the same errors as `read_state`.
     """
     query = StreamQuery(handler, business_id, moment(since), moment(until), columns)
@@ -267,7 +267,7 @@ def read_versions(
 
 
 def read_batches(store: str, table: str, *, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read the ledger, a row for each batch."""
+    """Read the ledger, which has one row for each batch."""
     return read(store, table, Request(TableKind.BATCHES, StreamQuery(columns=columns)))
 
 
@@ -279,7 +279,7 @@ def read_letters(
     business_id: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Read the waiting letters, like `consistent letters`."""
+    """Read the waiting dead letters, as the command `consistent letters` does."""
     return read(store, table, Request(TableKind.LETTERS, StreamQuery(handler, business_id, columns=columns)))
 
 
@@ -295,7 +295,7 @@ def scan(store: str, table: str, request: Request, keys: KeyRange = ALL) -> Iter
 
 
 def split(store: str, table: str, request: Request, parts: int) -> Sequence[KeyRange]:
-    """Split a table into at most `parts` ranges of streams, to read them in parallel. One request per 1,000 streams."""
+    """Split a table into at most `parts` ranges to read in parallel. Costs one request for every 1,000 streams."""
     with _open(store) as opened:
         opened_table = opened.table(table, make=False)
         if request.query.keys is not None or request.kind not in {TableKind.STATE, TableKind.VERSIONS}:

@@ -84,7 +84,7 @@ def query(
 ) -> Answer:
     """Run a statement, reading only the tables and columns that it names.
 
-    `more` has additional tables by name. A table `outcomes` also gives a view `outputs`. Raises `UsageError` for an
+    `more`: additional tables by name. A table named `outcomes` also adds a view `outputs`. Raises `UsageError` for an
     invalid statement, `MissingExtraError` without DuckDB, and errors of reading.
     """
     try:

@@ -31,7 +31,7 @@ _READ_ONE_BY_ONE = 16
 
 
 class StreamHead(NamedTuple):
-    """The header of a state stream, with the event of its newest run, or 0."""
+    """The header of a state stream, with the number of its newest event, or 0 if it has none."""
 
     key: str
     head: Head
@@ -71,7 +71,7 @@ def _head(key: str, properties: Properties, version: int, first: int) -> StreamH
 
 
 def parts_in(table: Table, keys: KeyRange, select: Sequence[str]) -> AsyncIterator[Part]:
-    """Yield all versions of the streams in a range. One request per 1,000 rows or 4 MiB."""
+    """Yield all versions of the streams in a range. Costs one request for every 1,000 rows or 4 MiB."""
     return _parts(table, read_range(table, None, keys, _query(select)), select)
 
 
@@ -93,7 +93,7 @@ async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> 
 
 
 def _query(select: Sequence[str]) -> list[str]:
-    """Return the properties to read, without the newest state, which runs and tail contain too."""
+    """Return the properties to read, without the newest state, because the runs and the tail contain it too."""
     header = [name for name in HEAD_PROPERTIES if name != "State"]
     return list(dict.fromkeys([*HEADER_NAMES, *header, *select]))
 
@@ -130,7 +130,7 @@ async def _parts(table: Table, rows: AsyncIterator[Row], select: Sequence[str]) 
 
 
 async def _rest(table: Table, reading: _Reading, select: Sequence[str]) -> list[Part]:
-    """Return the parts of a stream that its rows did not have: the tail, and missing events, which are read again."""
+    """Return the parts that the rows of a stream did not contain: the tail, and missing events, which it reads."""
     stream = reading.stream
     events: Sequence[RecordedEvent] = ()
     if reading.next_event <= reading.last_event:
@@ -268,7 +268,7 @@ ALL = KeyRange()
 
 @dataclass(frozen=True, slots=True)
 class StreamQuery:
-    """A filter of rows, and the columns to read, None for all. Raises `UsageError` for an invalid handler."""
+    """A filter of rows, and the columns to read (None for all). Raises `UsageError` for an invalid handler."""
 
     handler: str | None = None
     business_id: str | None = None
@@ -296,7 +296,7 @@ class StreamQuery:
         return "" if self.handler is None else stream_key(self.handler)
 
     def within(self, keys: KeyRange) -> KeyRange:
-        """Return the part of a range with these streams."""
+        """Return the part of a range that contains these streams."""
         return replace(keys, prefix=self.prefix)
 
     def has(self, moment: int) -> bool:
@@ -305,7 +305,7 @@ class StreamQuery:
 
 
 async def heads_of(table: Table, query: StreamQuery, keys: KeyRange = ALL) -> AsyncIterator[StreamHead]:
-    """Yield the headers of the selected streams. One request per 1,000."""
+    """Yield the headers of the selected streams. Costs one request for every 1,000 streams."""
     if query.keys is None:
         async for row in read_headers(table, query.within(keys), [*HEADER_NAMES, *HEAD_PROPERTIES]):
             if is_stream(row):

@@ -43,7 +43,7 @@ class AsOfTime:
         return head.last_now <= self.moment
 
     def last(self, run: Run) -> int | None:
-        """Return the position of the last included version of a run."""
+        """Return the position of the last included version of a run, or None if there is none."""
         count = bisect_right(run.versions.nows, self.moment)
         return count - 1 if count else None
 
@@ -72,7 +72,7 @@ class AsOfBatch:
         return head.tail is not None and self.has(head.tail.segments[-1].commit)
 
     def last(self, run: Run) -> int | None:
-        """Return the position of the last included version of a run."""
+        """Return the position of the last included version of a run, or None if there is none."""
         end = len(run.versions)
         for commit in reversed(run.commits):
             if self.has(commit):
@@ -89,7 +89,7 @@ AsOf = AsOfTime | AsOfBatch
 
 
 async def end_of_batch(table: Table, batch_id: str) -> AsOfBatch:
-    """Return the end of a batch. One request. Raises `BatchRefusedError` for an unknown batch."""
+    """Return the end of a batch. Costs one request. Raises `BatchRefusedError` for an unknown batch."""
     record = await Ledger(table, system_clock).get(batch_id)
     return AsOfBatch(record.batch_id, record.number, to_microseconds(record.updated_at))
 
@@ -145,7 +145,7 @@ class ChangeFeed:
 
 
 async def change_feed(table: Table, start: str | None, end: str | None) -> ChangeFeed:
-    """Return the feed between two batches. One request each. Raises `BatchRefusedError` and `UsageError`."""
+    """Return the feed between two batches. Costs one request per batch. Raises `BatchRefusedError` and `UsageError`."""
     first = None if start is None else await Ledger(table, system_clock).get(start)
     last = None if end is None else await end_of_batch(table, end)
     if first is not None and last is not None and first.number > last.number:
@@ -159,7 +159,7 @@ TYPE = pa.list_(pa.struct([*_TEXTS, *_OTHERS]))  # outputs, with the columns of 
 
 
 class Outputs:
-    """The outputs of a handler's versions, which are not stored, computed by replaying messages."""
+    """The outputs of a handler's versions. They are not stored, but computed by replaying messages."""
 
     def __init__(self, app: App, handler: HandlerDefinition, messages: Iterable[Envelope]) -> None:
         self._app = app
@@ -167,12 +167,12 @@ class Outputs:
         self._messages = {each.message_id: each for each in messages if each.type in handler.routes}
 
     def keyed(self, draw_key: bytes | None) -> Outputs:
-        """Return the outputs for a table with this secret of seeded draws, if any."""
+        """Return these outputs for a table with this secret of keyed draws, if any."""
         app = self._app.keyed(draw_key)
         return Outputs(app, app.handlers[self._handler.name], self._messages.values())
 
     def of(self, some: Decoded) -> Sequence[Sequence[Mapping[str, Any]] | None]:
-        """Return the outputs of each version, or None if its message is missing or its replay differs from it."""
+        """Return the outputs of each version. They are None if its message is missing or its replay differs."""
         replayer = Replayer(self._handler, some.stream.business_id)
         return [self._of(replayer, some.stream.business_id, version) for version in RunVersions(some.run)]
 
@@ -223,7 +223,8 @@ async def states(
 ) -> AsyncIterator[pa.RecordBatch]:
     """Yield the states of the streams in a range.
 
-    One request per 1,000 streams, and one per large state. With `as_of`, `parts_of` reads streams changed since then.
+    Costs one request for every 1,000 streams, and one per large state. With `as_of`, `parts_of` reads the streams that
+    changed since then, at its own cost.
     """
     columns = chosen(columns_of_states(model), query.columns)
 
@@ -300,7 +301,7 @@ class _Past:
             }
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """Return the row of the stream, empty if it did not exist."""
+        """Return the row of the stream, or no row if the stream did not exist then."""
         head = self.stream.head
         if self.found is not None:
             return [_facts(self.stream, **self.found)]
@@ -370,7 +371,8 @@ async def versions(
 ) -> AsyncIterator[pa.RecordBatch]:
     """Yield the versions of the streams in a range.
 
-    One request per 1,000 rows or 4 MiB. With `query.since`, `parts_of` reads streams with changes since then.
+    Costs one request for every 1,000 rows or 4 MiB. With `query.since`, `parts_of` reads the streams changed since
+    then.
     """
     columns = chosen(columns_of_versions(model, feed, outputs), query.columns)
     reader = _Reader(columns, query, feed, model, outputs)

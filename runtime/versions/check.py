@@ -77,7 +77,7 @@ class RowsCheck:
         raise NotImplementedError
 
     def compare(self) -> None:
-        """Report faults that only all rows together show."""
+        """Report faults that appear only when all rows are compared."""
 
     def report(self, row_key: str, problem: str, *, repair: bool = False) -> None:
         """Add a fault."""
@@ -110,9 +110,9 @@ class LettersCheck:
         self._letters += [letter._replace(envelope=None) for letter in letters]
 
     def recounted(self, stored: Properties) -> tuple[dict[str, Value | None], bool]:
-        """Return the wrong counts of the header, corrected, and whether they can be rebuilt.
+        """Return corrected values for the wrong counts of the header, and whether they can be rebuilt.
 
-        They cannot if a row is unreadable or the header counts more letters than exist, because some may be lost.
+        They cannot if a row is unreadable or the header counts more dead letters than exist, because some may be lost.
         """
         try:
             counted = dead_letters.read_waiting(stored)
@@ -203,7 +203,7 @@ class StreamCheck(RowsCheck):
             self.report(row_key, "is missing, but the header counts it")
 
     def compare(self) -> None:
-        """Report faults that only all rows together show."""
+        """Report faults that appear only when all rows are compared."""
         if self._head is None:
             return
         if self._event < self._last:
@@ -254,7 +254,7 @@ def with_changes(stored: Properties, changes: Mapping[str, Value | None]) -> dic
 
 
 def _problems(run: Run, before: Run | None) -> Iterator[str]:
-    """Yield the contradictions of a run with the one before it, and with the digests of its states."""
+    """Yield the contradictions between a run and the one before it, and between its states and their digests."""
     if before is not None and run.first != before.last + 1:
         yield f"begins with version {run.first} instead of {before.last + 1}"
     elif before is not None and run.schema == before.schema and run.before != before.after:

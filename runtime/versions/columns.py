@@ -114,7 +114,7 @@ def pack_columns(schema: int, before: bytes | None, versions: VersionColumns) ->
 
 
 def unpack_columns(data: bytes, ids: list[IdKey]) -> Columns:
-    """Decode the versions of some message ids. Raises one of `properties.UNREADABLE`."""
+    """Decode the versions that messages with these ids made. Raises one of `properties.UNREADABLE`."""
     columns = unpack(data, strict_map_key=False)
     if columns[0] != FORMAT:
         raise ValueError(f"format {columns[0]} is unknown; this code reads format {FORMAT}")
@@ -200,7 +200,7 @@ def decompress(data: bytes, dictionary: bytes = b"") -> bytes:
 
 
 class Made(NamedTuple):
-    """The result of one handler call, except the state. `position`: of the delivery."""
+    """The result of one handler call, except the state. `position`: that of the delivery."""
 
     position: int
     now: int
@@ -223,7 +223,7 @@ class MadeColumns(Columnar[Made]):
 
 
 def version_columns(deliveries: Deliveries, made: MadeColumns, states: Sequence[bytes]) -> VersionColumns:
-    """Make the records of consecutive versions. `states`: the encoded states before the first and after each."""
+    """Make the records of consecutive versions. `states`: encoded, before the first version and after each."""
     envelopes, positions = deliveries.envelopes, made.positions
     return VersionColumns(
         _at(positions, deliveries.keys),
@@ -241,7 +241,7 @@ def version_columns(deliveries: Deliveries, made: MadeColumns, states: Sequence[
 
 
 def _at(positions: Sequence[int], column: Sequence[Any]) -> list[Any]:
-    """Return the values at some positions, which are ascending."""
+    """Return the values at ascending positions."""
     # Nearly always they are contiguous, and a slice is fastest.
     first, last = positions[0], positions[-1]
     if last - first + 1 == len(positions):

@@ -1,7 +1,7 @@
 """Dead letters: rejected deliveries, kept with their stream until they are redriven or discarded.
 
-They share rows between the header and the events, so that one range query reads them with the header. Changed rows are
-rewritten as a whole. A stream keeps up to 1,000 waiting dead letters.
+Several share a row. Their rows are between the header and the events, so one range query reads header and dead letters.
+Changed rows are rewritten as a whole. A stream keeps up to 1,000 waiting dead letters.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KINDS: Final = (
     _INT, _INT, (bool,), (int, None),
 )
 # fmt: on
-"""The types of the stored fields of a letter. `None` means that the field is checked elsewhere."""
+"""The types of the stored fields of a dead letter. `None` means that the field is checked elsewhere."""
 
 _TEXT = "surrogatepass"
 """The error handler for text: ids of unparsable messages may contain lone surrogates."""
@@ -82,11 +82,11 @@ class Letter(NamedTuple):
 
     @property
     def since(self) -> int:
-        """When it was first rejected, in microseconds since 1970 UTC."""
+        """The time of the first rejection, in microseconds since 1970 UTC."""
         return self.refused_at if self.first_at is None else self.first_at
 
     def again(self, own: Letter) -> Letter:
-        """Return this rejection as another try of the dead letter `own`."""
+        """Return this rejection as a further attempt at the dead letter `own`."""
         return self._replace(
             number=own.number, content=own.content, tries=own.tries + 1, parks=own.parks, first_at=own.since
         )
@@ -119,11 +119,11 @@ class Letters:
 
     @cached_property
     def waiting(self) -> Sequence[Letter]:
-        """The letters that can be redriven."""
+        """The dead letters that can be redriven."""
         return [letter for letter in self.all if letter.waits]
 
     def changed(self, letters: Sequence[Letter]) -> tuple[Letters, list[Include]]:
-        """Replace all letters by `letters`, ordered by number. Return them, and the changes of rows."""
+        """Replace all letters by `letters`, ordered by number. Return the new dead letters, and the changes of rows."""
         before, after = _by_row(self.all, self.rows), _by_row(letters, self._starts(letters))
         changes = [Include.delete(_row_key(first), "*") for first in before if first not in after]
         changes += [
@@ -151,7 +151,7 @@ class Letters:
 
 
 def _by_row(letters: Sequence[Letter], starts: Sequence[int]) -> dict[int, list[Letter]]:
-    """Group letters by the number with which their row begins."""
+    """Group dead letters by the number with which their row begins."""
     rows: dict[int, list[Letter]] = {}
     for letter in letters:
         first = starts[bisect_right(starts, letter.number) - 1]
@@ -176,7 +176,7 @@ class Waiting:
     beyond_limit: int = 0  # letters not kept, in total
 
     def after(self, letters: Sequence[Letter], beyond_limit: int) -> Waiting:
-        """Return the updated summary. `beyond_limit`: the number of further letters not kept."""
+        """Return the updated summary. `beyond_limit`: the number of further dead letters, which are not kept."""
         times = [letter.enqueued_at for letter in letters if letter.waits]
         dated = [moment for moment in times if moment is not None and is_in_calendar(moment)]
         return Waiting(
@@ -205,7 +205,7 @@ def read_waiting(properties: Properties) -> Waiting:
 
 
 def given_up(letters: Sequence[Letter], is_meant: Callable[[Letter], bool]) -> tuple[list[Letter], int]:
-    """Discard the waiting letters that `is_meant` selects. Return all letters, and the number discarded."""
+    """Discard the waiting dead letters that `is_meant` selects. Return all letters, and how many were discarded."""
     meant = {letter.number for letter in letters if letter.waits and is_meant(letter)}
     changed = [
         letter._replace(state=LetterState.GIVEN_UP, envelope=None) if letter.number in meant else letter

@@ -73,7 +73,7 @@ class Segment(NamedTuple):
         return Commit(self.length, self.batch, self.written_at, self.number)
 
     def packed(self) -> bytes:
-        """Encode the fields, without ids and a missing number."""
+        """Encode the fields, without the ids, and without a number if it is missing."""
         fields = (*self[:_IDS], self.data)
         packed: bytes = msgpack.packb(fields if self.number is None else (*fields, self.number))
         return packed

@@ -43,7 +43,7 @@ _NOT_ZERO = re.compile(rb"[^\0]")
 
 
 def searching(wanted: frozenset[int]) -> Search:
-    """Return the fastest search for a number of hashes."""
+    """Return the search that is fastest for this number of hashes."""
     if len(wanted) <= _FEW:
         return lambda hashes: _by_bytes(hashes, wanted)
     if len(wanted) > _SOME:
@@ -150,7 +150,7 @@ class IndexRow:
         return self.first + self.count - 1
 
     def takes(self, following: IndexRow) -> bool:
-        """Return whether one row can hold this and the following one."""
+        """Return whether one row can hold the ids of this row and the following one."""
         return self.key == following.key and self.count + following.count <= limits.MAX_INDEX_HASHES
 
     def merged(self, following: IndexRow) -> IndexRow:

@@ -24,7 +24,7 @@ CHUNK = 64 * 2**10
 
 
 def chunk_names(name: str, count: int) -> list[str]:
-    """Return the names of the properties for up to `count` times 64 KiB."""
+    """Return the names of the properties that hold up to `count` chunks of 64 KiB."""
     return [name, *(f"{name}{number}" for number in range(1, count))]
 
 
@@ -59,7 +59,7 @@ def written(row_key: str, properties: Properties, etag: str | None) -> Operation
 async def rows_between(
     table: Table, key: str, first: str, last: str, select: Sequence[str] | None = None
 ) -> AsyncIterator[Row]:
-    """Yield the rows of a partition in a range of row keys. One request per 1,000."""
+    """Yield the rows of a partition in a range of row keys. Costs one request for every 1,000 rows."""
     async for page in pages(partial(table.query, key, first, last, select=select)):
         for row in page.rows:
             yield row
@@ -109,7 +109,7 @@ _collected: ContextVar[Damaged | None] = ContextVar("collected", default=None)
 
 @contextmanager
 def collecting(damaged: Damaged) -> Iterator[None]:
-    """Record corrupt streams that are read with `one_of_many`, and skip them."""
+    """Record and skip corrupt streams that are read with `one_of_many` within the block."""
     token = _collected.set(damaged)
     try:
         yield
@@ -126,9 +126,9 @@ def report(error: StoredDataError) -> None:
 
 
 class reading:  # noqa: N801 - used like a function; a class is faster than @contextmanager
-    """Convert exceptions from reading a row, or from the event store, to `StoredDataError`.
+    """Context manager that converts exceptions from reading a row, or from the event store, to `StoredDataError`.
 
-    `what` is the subject of the error message. With `table`, the error names table and store.
+    `what` is the subject of the error message. If `table` is given, the error names the table and its store.
     """
 
     __slots__ = ("_row", "_stream", "_table", "_what")
@@ -162,17 +162,17 @@ class reading:  # noqa: N801 - used like a function; a class is faster than @con
 
 
 def reading_row(what: str, row: Row) -> reading:
-    """Call `reading` for a row of a table."""
+    """Return `reading` for a row of a table."""
     return reading(what, row.row_key, row.partition_key)
 
 
 def error_location(table: Table, stream: str = "") -> reading:
-    """Add table, store and stream to every `StoredDataError`."""
+    """Return a context manager that adds table, store and stream to every `StoredDataError`."""
     return reading("", "", stream, table)
 
 
 class one_of_many(reading):  # noqa: N801 - as above
-    """Like `error_location`, but skip the stream within `collecting`."""
+    """Like `error_location`, but skips a corrupt stream within `collecting`."""
 
     __slots__ = ()
 
@@ -191,7 +191,7 @@ class one_of_many(reading):  # noqa: N801 - as above
 
 
 def damaged_row(table: Table) -> Substitute:
-    """Return a callback that substitutes an empty row for a corrupt one: raises, or records it within `collecting`."""
+    """Return a callback for corrupt rows: raises or, within `collecting`, records the row and returns an empty one."""
 
     def substitute(error: DamagedRowError) -> Row:
         with one_of_many(table, error.partition_key):
@@ -202,14 +202,14 @@ def damaged_row(table: Table) -> Substitute:
 
 
 def expect(value: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - what was stored
-    """Return a value of one of some types. Raises `TypeError`."""
+    """Return `value` if it is an instance of one of `kinds`. Otherwise raise `TypeError`."""
     if type(value) in kinds or (value is None and None in kinds):
         return value
     raise TypeError(f"{shown(value)} has the wrong type")
 
 
 def expect_all(values: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - as above
-    """Return a list whose items are of some types. Raises `TypeError`."""
+    """Return `values` if it is a list of instances of `kinds`. Otherwise raise `TypeError`."""
     found = set(map(type, expect(values, list)))
     if not found <= {type(None) if kind is None else kind for kind in kinds}:
         raise TypeError(f"a column holds values of {', '.join(sorted(kind.__name__ for kind in found))}")

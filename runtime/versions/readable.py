@@ -1,7 +1,7 @@
 """Captured values, states and versions as JSON, and text without hidden characters.
 
 Values without a JSON form become objects: `{"base64": "AP8="}`, `{"float": "nan"}`, and `{"items": [[1, "one"]]}` for a
-dict with other keys than text.
+dict with keys that are not text.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _SHOWN = 5
 def read_state(codec: StateCodec, encoded: bytes, of: str) -> State:
     """Decode a stored state of the current schema version. `of` names the object in errors.
 
-    Raises `CodecError` if it is invalid, or changes in a round trip.
+    Raises `CodecError` if the state is invalid, or changes in a round trip.
     """
     name = codec.model_type.__name__
     try:
@@ -126,7 +126,7 @@ def recognised(head: Head) -> str:
 
 
 def describe_version(stored: Version, *, whole: bool, diff: bool) -> dict[str, Any]:
-    """Return the JSON form of a version: `whole` with all recorded data, `diff` with the changes."""
+    """Return the JSON form of a version. `whole` adds all recorded data, `diff` the changes of the state."""
     version = stored.record
     before, after = decode(stored.before), decode(stored.after)
     described: dict[str, Any] = {

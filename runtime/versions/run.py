@@ -1,7 +1,7 @@
 """Runs: consecutive versions of a state, stored together in one event.
 
-A run contains the state before its first version, so it can be read and replayed, and older runs deleted, without
-others. Its versions may come from several commits.
+A run contains the state before its first version. So it can be read and replayed without other runs, and older runs can
+be deleted. Its versions may come from several commits.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RunIndex:
 
     @property
     def written_at(self) -> int:
-        """When the newest version was written."""
+        """The time when the newest version was written."""
         return max(commit.written_at for commit in self.commits)
 
 

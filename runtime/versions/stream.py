@@ -1,8 +1,9 @@
 """State streams: load the versions of some messages, and append new ones.
 
 The partition key of a stream is `{Handler}-{business id}`. The newest versions are in the tail in the header, older
-ones in runs, one event each, whose message ids are indexed. Loading costs one query, plus one for each range of runs
-with duplicates, and one for the newest run if the state is too large for the header. Appending costs one transaction.
+ones in runs, one event each, whose message ids are indexed. Loading costs a query, one for each contiguous range of
+runs with duplicates, and one for the newest run if the state is too large for the header. Appending costs one
+transaction.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class LoadedVersions:
         return self._decoded[1].at(position)
 
     def event(self, number: int) -> RecordedEvent | None:
-        """Return the event of a run, if it was read."""
+        """Return the event of a run, or `None` if it was not read."""
         return self._events.get(number)
 
 
@@ -150,7 +151,7 @@ class PackedRun(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """The versions that one transaction stores, up to number `last`, as new tail and runs."""
+    """The versions that one transaction stores, up to number `last`, as a new tail and new runs."""
 
     last: int
     tail: Tail | None
@@ -194,7 +195,7 @@ class Packer:
         return 0 if self.is_full else limits.MAX_RUN_VERSIONS - open_, min(in_run, in_memory)
 
     def extend(self, made: MadeColumns, afters: Sequence[bytes], size: int) -> None:
-        """Add versions, with the encoded states after them. `size`: their raw bytes in total."""
+        """Add versions, with the encoded states after them. `size`: the raw bytes of all versions."""
         self.made.extend(made)
         self.states += afters
         self._open_bytes += size
@@ -208,7 +209,7 @@ class Packer:
         return record, before, after
 
     def pack(self, written_at: int) -> Packed:
-        """Pack the longest prefix that one transaction stores. A full tail becomes a run before it."""
+        """Pack the longest prefix that one transaction stores. A full tail first becomes a run."""
         tail, segment = self._tail, self._segment(written_at)
         last = self._first + len(self.made) - 1
         if segment is not None and tail is not None and tail.takes(segment, self._schema):
@@ -376,7 +377,7 @@ async def _newest(history: History) -> NewestState:
 async def find_versions(
     table: Table, handler: str, business_id: str, ids: Collection[IdKey]
 ) -> History | None:
-    """Read a stream like `load`, but not its newest state. Return `None` if there is no stream.
+    """Read a stream as `load` does, but without its newest state. Return `None` if the stream does not exist.
 
     Raises `StreamTruncatedError` and `StoredDataError`.
     """
@@ -429,9 +430,9 @@ async def append(history: History, new: StreamUpdate, beside: Sequence[Include] 
 
 
 async def copy_versions(history: History, head: Head, runs: Sequence[Run], last: int) -> History:
-    """Append the runs of another stream with this head, up to its version `last`. Skips those that are there.
+    """Append the runs of another stream, which has this head, up to its version `last`. Skips runs that exist already.
 
-    Until the caller changes it, the new head says that the versions up to `last` are shared. One transaction each.
+    Until the caller changes it, the new head says that versions up to `last` are shared. Costs a transaction per run.
     """
     for run in runs:
         count = last - run.first + 1
@@ -486,7 +487,7 @@ class StreamSummary:
 async def summaries(
     table: Table, handler: str | None = None, prefix: str = ""
 ) -> AsyncIterator[StreamSummary]:
-    """Yield the streams of a table in key order, of one handler or all. Costs one request for each 1,000 streams.
+    """Yield the streams of a table in key order, of one handler or all. Costs one request for every 1,000 streams.
 
     `prefix` filters business ids, but without a handler all headers are read. Skips corrupt streams within
     `collecting`.
@@ -503,7 +504,7 @@ async def summaries(
 
 
 async def state_streams(table: Table, keys: KeyRange, header: Sequence[str]) -> AsyncIterator[Stream]:
-    """Yield the state streams in a key range, with some properties. Costs one request for each 1,000 streams.
+    """Yield the state streams in a key range, with some properties. Costs one request for every 1,000 streams.
 
     Skips corrupt streams within `collecting`.
     """
@@ -534,7 +535,7 @@ async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
 async def made_by(table: Table, key: str) -> tuple[int, list[IdKey]]:
     """Return the number of the first stored version, and the message ids of all stored versions.
 
-    Costs one request for each 1,000 runs.
+    Costs one request for every 1,000 runs.
     """
     with error_location(table, key):
         select = [*INDEX_PROPERTIES, *ID_PROPERTIES]
@@ -547,13 +548,13 @@ async def made_by(table: Table, key: str) -> tuple[int, list[IdKey]]:
 
 
 async def versions(table: Table, handler: str, business_id: str) -> list[Version] | None:
-    """Return all stored versions, oldest first, or `None` without a stream. Costs one request for each 1,000 runs."""
+    """Return all stored versions, oldest first, or `None` without a stream. Costs one request for every 1,000 runs."""
     found = await read_whole(table, handler, business_id)
     return None if found is None else [version for run in found[1] for version in RunVersions(run)]
 
 
 async def read_whole(table: Table, handler: str, business_id: str) -> tuple[Head, list[Run]] | None:
-    """Return the head of a stream and all of its runs, the tail as the last one, or `None` without a stream."""
+    """Return the head of a stream and all of its runs, with the tail last, or `None` if there is no stream."""
     partition = stream_partition(table, handler, business_id)
     with error_location(table, partition.key):
         slice_ = await Stream.try_read(partition)

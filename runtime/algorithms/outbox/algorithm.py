@@ -7,8 +7,8 @@ outputs are published, and the message is finished. The algorithms differ in how
 
 A batch publishes by committing its outcomes, so it takes two passes: `process` stores entries, and `finish` runs after
 the commit. If the first pass finished messages, a restarted task would find them finished and have nothing to publish.
-An entry belongs to its batch until that is published or abandoned. Others may publish its outputs again, but not finish
-it.
+An entry belongs to its batch until the batch is published or abandoned. Other batches may publish the outputs of the
+entry again, but not finish it.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class OutboxAlgorithm(ABC):
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
     ) -> list[Outcome]:
-        """Handle the deliveries of one entity in order, and store the results: the first pass. Return their outcomes.
+        """Handle the deliveries of one entity in order, and store the results (first pass). Return the outcomes.
 
-        `seen`: the decisions on earlier deliveries of the entity. Costs one read and one write, plus the lookups in the
-        de-duplication store or token store, which are per message. Raises `RetriesExhaustedError`.
+        `seen`: the decisions on earlier deliveries of the entity. Costs one read and one write, plus one lookup per
+        message in the de-duplication store or token store. Raises `RetriesExhaustedError`.
         """
         letters = deliveries.letters if isinstance(deliveries, Deliveries) else None
         deliveries = [self.storable(delivery) for delivery in deliveries]
@@ -102,7 +102,7 @@ class OutboxAlgorithm(ABC):
         seen: Seen = NOTHING,
         letters: Sequence[int] | None = None,
     ) -> tuple[Entity, list[Outcome]]:
-        """Load the entity, handle deliveries, and store it once. Stops early if a write can take no more dead letters.
+        """Load an entity, handle deliveries, and store it once. Stop early if the write can take no more dead letters.
 
         `letters`: in a redrive, the numbers of the dead letters that are delivered. Returns the stored entity and the
         outcomes of the handled deliveries.
@@ -144,7 +144,7 @@ class OutboxAlgorithm(ABC):
         *,
         is_stopped: bool,
     ) -> tuple[Entity, Delivery]:
-        """Handle a delivery. Return the entity, and an outcome, or the delivery itself if the entity has its entry."""
+        """Handle a delivery. Return the entity and the outcome, or the delivery itself if it has an outbox entry."""
         forgotten = self._after_forgetting(entity, delivery)
         if forgotten is not None:
             return entity, forgotten
@@ -173,7 +173,7 @@ class OutboxAlgorithm(ABC):
         return entity, delivery
 
     def invoke(self, entity: Entity, message: Prepared, attempt: str) -> Entity | Outcome:
-        """Call the handler. Return the entity with the new state and entry, or a dead letter."""
+        """Call the handler. Return the entity with the new state and outbox entry, or a dead letter."""
         handler, envelope = self.handler, message.envelope
         now, version = max(self.clock(), entity.last_now), entity.version + 1
         before = handler.codec.upcast(entity.state, entity.schema)
@@ -213,7 +213,7 @@ class OutboxAlgorithm(ABC):
         return self.if_it_fits(changed, message)
 
     def if_it_fits(self, entity: Entity, message: Prepared) -> Entity | Outcome:
-        """Return the entity, or a dead letter for the message that makes it too large to store."""
+        """Return the entity, or a dead letter for the message if it makes the entity too large to store."""
         if entity.too_large:
             return self.refused(message, Reason.STATE_TOO_LARGE, entity.too_large)
         return entity
@@ -238,9 +238,9 @@ class OutboxAlgorithm(ABC):
         return self.refused(message, Reason.ID_REUSED, problem)
 
     async def finish(self, business_id: str, message_ids: Collection[IdKey]) -> None:
-        """Finish messages of one entity after the commit of their outcomes: the second pass. Idempotent.
+        """Finish messages of one entity after the commit of their outcomes (second pass). Idempotent.
 
-        Skips entries of other open batches. Costs two requests, or one if nothing is left, plus those to the
+        Skips entries of other open batches. Costs two requests, or one if no entry is left, plus those to the
         de-duplication store or token store.
         """
 
@@ -253,7 +253,7 @@ class OutboxAlgorithm(ABC):
         await until_undisturbed(self.retries, finish_once)
 
     async def unfinished(self, business_id: str, latest: int) -> list[Outcome]:
-        """Return messages of one entity whose worker or batch died, as duplicates with their outputs.
+        """Return the unfinished messages of one entity whose worker or batch died, as duplicates with outputs.
 
         These are single messages handled up to `latest` (microseconds), and messages of abandoned batches. Commit these
         outcomes to publish them, then call `finish`.
@@ -268,7 +268,7 @@ class OutboxAlgorithm(ABC):
         return outcomes
 
     async def make_unfinished_ready(self, key: str, latest: int) -> tuple[Entity, list[IdKey]]:
-        """Load an entity, and prepare the outputs of its abandoned messages. Return it and the ids of the messages."""
+        """Load an entity, and prepare the outputs of its abandoned messages. Return the entity and the message ids."""
         entity = await self.entities.load(key)
         single = entity.pending_of(lambda batch: batch is None)
         old = [id_ for id_ in single if entity.outbox[id_].now <= latest]
@@ -279,7 +279,7 @@ class OutboxAlgorithm(ABC):
         return entity, left
 
     def _after_forgetting(self, entity: Entity, delivery: Delivery) -> Outcome | None:
-        """Return the outcome of a delivery that the tombstone of an entity rejects, or `None`."""
+        """Return the outcome if the tombstone of the entity rejects the delivery, or `None`."""
         tombstone = entity.tombstone
         if tombstone is None or (isinstance(delivery, Prepared) and delivery.key in entity.outbox):
             return None
@@ -316,7 +316,7 @@ class OutboxAlgorithm(ABC):
         return batch is None or batch == self.batch.key or self._is_over(batch)
 
     def _is_over(self, batch: BatchKey | None) -> bool:
-        """Return whether a batch was published or abandoned, so that it publishes no more entries."""
+        """Return whether a batch was published or abandoned. Such a batch publishes no more entries."""
         known = self.batch.open_batches
         return batch is not None and known is not None and known.is_finished(*batch)
 
@@ -346,7 +346,7 @@ class OutboxAlgorithm(ABC):
         return await self.entities.update(entity, lambda current: current.without(message_ids))
 
     async def forget_leftover(self, entity: Entity, message: Prepared) -> None:
-        """Remove the entry that a crash left of a message finished elsewhere."""
+        """Remove the entry that a crash left behind for a message that is finished elsewhere."""
         await self.forget(entity, [message.key])
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
@@ -395,9 +395,9 @@ class OutboxOneByOne:
         await publish_all(self.algorithm.table, self.publish, _traced(outputs, cause))
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Publish and finish messages of crashed workers. Return their number.
+        """Publish the outputs of messages of crashed workers, and finish these messages. Return their number.
 
-        Costs one request for each 1,000 entities, and one for each entity with unfinished messages.
+        Costs one request for every 1,000 entities, and one for each entity with unfinished messages.
         """
         latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
         sweep, keys = partial(self._sweep, latest=latest), algorithm.entities.unfinished()
@@ -413,7 +413,7 @@ class OutboxOneByOne:
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
         """Forget the ids of messages processed more than `older_than` ago. Return their number.
 
-        Costs one request for each 1,000 entities, one for each entity, and one more for each entity with old ids.
+        Costs one request for every 1,000 entities, one for each entity, and one more for each entity with old ids.
         """
         latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
         evict, count = partial(algorithm.evict_from, latest=latest, dry_run=dry_run), 0
@@ -423,7 +423,7 @@ class OutboxOneByOne:
 
 
 def _traced(outputs: Sequence[Output], cause: Headers) -> tuple[Output, ...]:
-    """Return outputs with the trace context of their message, which an outbox does not store."""
+    """Add the trace context of a message to its outputs. The outbox does not store it."""
     return tuple(each._replace(headers=with_trace(each.headers, cause)) for each in outputs)
 
 
@@ -442,13 +442,13 @@ class Outbox(OutboxAlgorithm):
     again.
 
     After Masternak and Pobiega, "Improving outbox" (exactly-once.github.io), first listing. Costs three requests for a
-    new message (two if it has no outputs), one for a duplicate.
+    new message (two if it has no outputs), and one for a duplicate.
     """
 
     name: str = "outbox"
 
     def invoke(self, entity: Entity, message: Prepared, attempt: str) -> Entity | Outcome:
-        """Call the handler. A single message without outputs is finished with the same write."""
+        """Call the handler. The same write also finishes a single message that has no outputs."""
         changed = super().invoke(entity, message, attempt)
         if isinstance(changed, Outcome) or self.batch.batch_id or changed.outbox[message.key].outputs:
             return changed
@@ -481,12 +481,12 @@ class TokenBased(OutboxAlgorithm):
 
     A token must never exist again after its message was published. So each attempt creates tokens under ids of its own,
     and one conditional write to the entity commits an attempt before any output is published. Tokens of lost attempts
-    are deleted when the message is finished: each attempt registers its id in the entity before it creates tokens. They
-    are created on condition that the incoming token exists, and that is deleted first, so a slow attempt creates none
-    later.
+    are deleted when the message is finished: each attempt registers its id in the entity before it creates tokens.
+    Tokens are created on condition that the incoming token exists. The incoming token is deleted first, so a slow
+    attempt cannot create tokens later.
 
     After Masternak and Pobiega, "Token-based deduplication" and "Exactly-once intuition" (exactly-once.github.io).
-    Costs seven requests for a new message (five if no handler takes its outputs), two for a duplicate.
+    Costs seven requests for a new message (five if no handler takes its outputs), and two for a duplicate.
     """
 
     name: str = "tokens"
@@ -529,7 +529,7 @@ class TokenBased(OutboxAlgorithm):
         return self.if_it_fits(changed.with_entry(message.key, replace(entry, tokens=tokens)), message)
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
-        """Register this attempt, create tokens for the outputs, and commit them, unless another attempt is committed.
+        """Register this attempt, create tokens for the outputs, and commit the attempt, unless another is committed.
 
         Costs one request for each message and one for the commit, or none if no handler takes the outputs. Registering
         costs one more unless `invoke` did it.
@@ -603,12 +603,12 @@ class OutboxWithDeduplicationStore(OutboxAlgorithm):
     """Keeps the ids of processed messages in a de-duplication store.
 
     After the commit, a message id is in the entity's outbox, then in both places, then only in the store. So the store
-    must be queried *after* the entity was loaded. Otherwise both could miss an id that another attempt moves in
+    must be queried *after* the entity was loaded. Otherwise both reads could miss an id that another attempt moves in
     between. In the right order, the conditional write fails if the id left the entity meanwhile.
 
     After Masternak and Pobiega, "Improving outbox" (exactly-once.github.io), last listing, which leaves an entry if an
-    attempt crashes between store and entity. Here the next copy or a sweep removes it. Costs five requests for a new
-    message, two for a duplicate.
+    attempt crashes between writing the store and the entity. Here the next copy or a sweep removes it. Costs five
+    requests for a new message, and two for a duplicate.
     """
 
     name: str = "deduplication-store"
@@ -637,7 +637,7 @@ class OutboxWithDeduplicationStore(OutboxAlgorithm):
         return left
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
-        """Delete the messages of one entity from the store that were added up to `latest`."""
+        """Delete from the store the messages of one entity that were added up to `latest`. Return their number."""
         with one_of_many(self.store.table, key):
             return await self.store.evict(key, latest, dry_run=dry_run)
         return 0

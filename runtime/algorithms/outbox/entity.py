@@ -164,7 +164,7 @@ class Entity:
         return replace(self, outbox={**self.outbox, message_id: entry}, outbox_bytes=size)
 
     def with_refusals(self, refusals: Refusals, decided: int) -> Entity:
-        """Return the entity with the dead letters of the first `decided` deliveries, or itself if they changed none."""
+        """Return the entity, with its dead letters updated by the first `decided` deliveries."""
         letters = refusals.letters(decided)
         if letters is None:
             return self
@@ -172,12 +172,12 @@ class Entity:
         return replace(self, waiting=waiting, refused=letters)
 
     def without(self, message_ids: Collection[IdKey]) -> Entity:
-        """Return the entity without the entries of messages, or itself if it has no such entries."""
+        """Return the entity without the entries of messages, or unchanged if it has no such entries."""
         rest = {key: entry for key, entry in self.outbox.items() if key not in message_ids}
         return self if len(rest) == len(self.outbox) else replace(self, outbox=rest, outbox_bytes=None)
 
     def finished(self, message_ids: Collection[IdKey]) -> Entity:
-        """Return the entity with messages marked as finished, or itself if all of them are."""
+        """Return the entity with messages marked as finished, or unchanged if all of them already are."""
         found = {key: self.outbox[key] for key in message_ids if key in self.outbox}
         done = {key: entry.finished() for key, entry in found.items() if entry.is_pending}
         return replace(self, outbox={**self.outbox, **done}, outbox_bytes=None) if done else self
@@ -193,12 +193,12 @@ class Entity:
         return sum(entry.is_pending for entry in self.outbox.values())
 
     def pending_of(self, includes: Callable[[BatchKey | None], bool]) -> list[IdKey]:
-        """Return the ids of unfinished messages, filtered by batch. `None` means single messages."""
+        """Return the ids of the unfinished messages whose batch `includes` accepts. `None` means single messages."""
         return [key for key, entry in self.outbox.items() if entry.is_pending and includes(entry.batch)]
 
     @property
     def too_large(self) -> str | None:
-        """The reason why the entity does not fit its row and a remedy, or `None`."""
+        """The reason why the entity does not fit its row, with a remedy, or `None` if it fits."""
         if len(self.state) > MAX_STATE_BYTES:
             return f"The state would take {len(self.state)} bytes; up to {MAX_STATE_BYTES} can be stored."
         size = self._outbox_size()
@@ -282,7 +282,7 @@ class Entities:
     async def load(self, key: str) -> Entity:
         """Read an entity, or return a new one. Costs one request, or two if it has dead letters.
 
-        Raises `UsageError` if another algorithm wrote it, because that recorded processed messages differently.
+        Raises `UsageError` if another algorithm wrote the entity, because it recorded messages differently.
         """
         initial, schema = self.handler.initial, self.handler.codec.version
         row = await self.table.get(key, ENTITY)
@@ -305,7 +305,7 @@ class Entities:
     async def update(self, entity: Entity, change: Callable[[Entity], Entity]) -> Entity:
         """Store `change(entity)`. After a conflict, load the entity and apply `change` again.
 
-        Costs one request, none if `change` returns its argument, and two more for each conflict.
+        Costs one request, or none if `change` returns its argument, and two more for each conflict.
         """
 
         async def change_it(before: Entity) -> Entity:
@@ -318,7 +318,7 @@ class Entities:
         return await until_undisturbed(self.retries, again, first=partial(change_it, entity))
 
     async def unfinished(self) -> AsyncIterator[str]:
-        """Yield the keys of entities with unfinished messages. Costs one request for each 1,000 entities."""
+        """Yield the keys of entities with unfinished messages. Costs one request for every 1,000 entities."""
         async for row in self.rows():
             with reading_row("The entity", row):
                 pending = number(row.properties, "Pending")
@@ -326,7 +326,7 @@ class Entities:
                 yield row.partition_key
 
     async def rows(self) -> AsyncIterator[Row]:
-        """Yield the rows of all entities, with `Pending` only. Costs one request for each 1,000 entities."""
+        """Yield the rows of all entities, with `Pending` only. Costs one request for every 1,000 entities."""
         after = f"{self.handler.name}."  # "." follows "-", so this bounds the keys of the handler
         scan = partial(self.table.scan, ENTITY, self.key(""), after, select=["Pending"])
 

@@ -28,8 +28,8 @@ from runtime.versions.properties import expect, reading_row, rows_between, time
 class DeduplicationStore:
     """The fingerprints of processed messages, by entity key and message id: one row for each message.
 
-    Its table may be in another account or region than the entities, but reads must be strongly consistent. Azure Table
-    Storage reads so in its primary region, Cosmos DB only if configured.
+    Its table may be in another account or region than the entities, but reads must be strongly consistent. Reads of
+    Azure Table Storage are so in its primary region, those of Cosmos DB only if configured.
     """
 
     def __init__(self, table: Table, clock: Clock = system_clock) -> None:
@@ -42,7 +42,7 @@ class DeduplicationStore:
         return None if row is None else _fingerprint(row)
 
     async def add(self, entity: str, fingerprints: Mapping[IdKey, bytes]) -> None:
-        """Upsert messages, durably. Costs one request for each 100 messages."""
+        """Upsert messages, durably. Costs one request for every 100 messages."""
         added_at = to_datetime(self._clock())
         rows = [
             Operation.insert_or_replace(row_key(key), {"Fingerprint": fingerprint, "AddedAt": added_at})
@@ -53,14 +53,14 @@ class DeduplicationStore:
         await self.table.barrier()
 
     async def remove(self, entity: str, message_ids: Iterable[IdKey]) -> None:
-        """Delete messages, if present. Costs one request each."""
+        """Delete messages, if present. Costs one request per message."""
         for message_id in message_ids:
             await self._forget(entity, [row_key(message_id)])
 
     async def evict(self, entity: str, latest: int, *, dry_run: bool = False) -> int:
         """Delete the messages of an entity added up to `latest`, in microseconds. Return their number.
 
-        Costs one request for each 1,000 messages, and one for each 100 deleted.
+        Costs one request for every 1,000 messages, and one for every 100 deleted.
         """
         forgotten = 0
         rows = rows_between(self.table, entity, FIRST, LAST, ["AddedAt"])
@@ -115,7 +115,7 @@ _NAME = re.compile("[A-Za-z0-9-]{1,64}/[A-Za-z0-9-]{1,64}")
 
 
 class Token(NamedTuple):
-    """A token for one handler. The message carries its name, `chain/id`."""
+    """A token for one handler. The message carries the name of the token, `chain/id`."""
 
     chain: str
     id: str
@@ -123,7 +123,7 @@ class Token(NamedTuple):
 
     @classmethod
     def named(cls, name: str, handler: str) -> Token:
-        """Parse a name."""
+        """Parse the name of a token."""
         chain, _, id_ = name.rpartition("/")
         return cls(chain, id_, handler)
 
@@ -139,7 +139,7 @@ class Token(NamedTuple):
 
 
 class TokenStore:
-    """The tokens of messages that were sent but not processed, one row each. Each call costs one request.
+    """The tokens of messages that were sent but not processed, one row each. By default, a call costs one request.
 
     Reads must be strongly consistent.
     """
@@ -152,13 +152,13 @@ class TokenStore:
         return await self.table.get(PARTITION + token.chain, token.row_key) is not None
 
     async def issue(self, tokens: Sequence[Token]) -> bool:
-        """Create all tokens of a message from outside, durably. Return False if any of them exists."""
+        """Durably create all tokens of a message from outside. Return False, and create none, if any of them exists."""
         is_new = await self.add(tokens)
         await self.flush()
         return is_new
 
     async def add(self, tokens: Sequence[Token]) -> bool:
-        """Create tokens like `issue`, but not durably: call `flush`."""
+        """Create tokens as `issue` does, with the same result. Call `flush` to make them durable."""
         inserts = [Operation.insert(token.row_key, {}) for token in tokens]
         try:
             await self.table.transact(PARTITION + tokens[0].chain, inserts)
@@ -169,7 +169,7 @@ class TokenStore:
     async def create(self, parent: Token, tokens: Sequence[Token]) -> None:
         """Create tokens in the parent's chain, if the parent exists. Call `flush` to make them durable.
 
-        Costs one request for each 99 tokens. Raises `ConcurrencyConflictError` if the parent is gone. After an error
+        Costs one request for every 99 tokens. Raises `ConcurrencyConflictError` if the parent is gone. After an error
         some tokens may exist, or appear later, but not after the parent was deleted.
         """
         step = MAX_OPERATIONS - 1
@@ -183,7 +183,7 @@ class TokenStore:
                 raise ConcurrencyConflictError(parent.name, str(error)) from error
 
     async def find(self, tokens: Sequence[Token]) -> list[tuple[Token, str]]:
-        """Return the existing ones of some tokens, in order, with their ETags. Costs one request each."""
+        """Return those of the tokens that exist, in order, with their ETags. Costs one request per token."""
         rows = [(token, await self.table.get(PARTITION + token.chain, token.row_key)) for token in tokens]
         return [(token, row.etag) for token, row in rows if row is not None]
 
@@ -199,7 +199,7 @@ class TokenStore:
         await self.table.barrier()
 
     async def count(self) -> int:
-        """Return the number of tokens. Costs one request for each 1,000."""
+        """Return the number of tokens. Costs one request for every 1,000 tokens."""
         found = pages(partial(self.table.scan, None, PARTITION, _LAST_PARTITION, select=[]))
         return sum([len(page.rows) async for page in found])
 
@@ -227,7 +227,7 @@ def first_name(message_id: str) -> str:
 
 
 def token_of(message: Envelope, handler: str) -> Token | None:
-    """Return the token that a message carries for a handler, or `None` if it has none or another message's.
+    """Return the token that a message carries for a handler, or `None` if it has no token, or that of another message.
 
     Only first tokens can be forged, because tokens of outputs contain a random attempt id.
     """
@@ -281,7 +281,7 @@ class EntryTokens(NamedTuple):
         ]
 
     def garbage(self) -> list[Token]:
-        """Return the tokens that other attempts than the committed one may have created."""
+        """Return the tokens that attempts other than the committed one may have created."""
         lost = [attempt for attempt in self.attempts if attempt != self.committed]
         return [token for attempt in lost for token in self.of_attempt(attempt)]
 

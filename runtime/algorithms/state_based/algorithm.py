@@ -141,7 +141,7 @@ class StateBasedOneByOne:
     async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
         """Handle a message, publish its outputs, and return its outcome.
 
-        See `Algorithm.process`. Costs one query and one transaction for a new message, one or two queries for a
+        See `Algorithm.process`. Costs one query and one transaction for a new message, and one or two queries for a
         duplicate.
         """
         if isinstance(message, Outcome) and not has_stream(message):

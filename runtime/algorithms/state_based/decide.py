@@ -40,9 +40,9 @@ T = TypeVar("T")
 
 
 class Invoker:
-    """Handles new messages of one stream in a row, each on the state of the one before.
+    """Handles consecutive new messages of one stream, each on the state that the previous one made.
 
-    A batch spends most of its time in `run`, so bookkeeping is done once per run, not per message.
+    A batch spends most of its time in `run`, so bookkeeping is done once per call, not per message.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class Decider:
         return sorted({*known, *(place for place, each in enumerate(messages) if type(each) is Outcome)})
 
     def _copies_from(self, position: int, draft: CommitDraft) -> list[Copy]:
-        """Return the run of deliveries from a position on that are exact copies of known messages."""
+        """Return the consecutive deliveries from a position on that are exact copies of known messages."""
         deliveries, found = draft.deliveries, []
         ids, types = deliveries.envelopes.message_ids, deliveries.envelopes.types
         for place in range(position, min(position + IN_A_ROW, len(deliveries))):
@@ -262,7 +262,7 @@ class Decider:
         draft.refuse(refused, delivery, max(self._clock(), draft.last_now))
 
     def _handle(self, first: int, end: int, draft: CommitDraft) -> None:
-        """Handle new messages, and add their versions, or a dead letter for the first that fails."""
+        """Handle new messages. Add their versions, and a dead letter for the first message that fails."""
         failure = self._invoker.handle(draft, first, end)
         if failure is not None:
             envelope = draft.deliveries.envelopes[failure.position]
@@ -270,7 +270,7 @@ class Decider:
             self._refuse(failure.position, refused, draft)
 
     def _replay_all(self, known: Sequence[Copy], draft: CommitDraft) -> None:
-        """Replay a run of known messages, up to the first that fails."""
+        """Replay consecutive known messages, up to the first one that fails."""
         replayed, error = self._replayer.replay_all(known)
         for each, found in zip(known, replayed, strict=False):
             if meets_digests(found, each.version):
@@ -281,7 +281,7 @@ class Decider:
             self._refuse_replay(known[len(replayed)], Reason.REPLAY_FAILED, str(error), draft)
 
     def _compare(self, known: Copy, replayed: Replayed, draft: CommitDraft) -> None:
-        """Conclude a duplicate if its replay matches the record; otherwise reject it."""
+        """Accept a duplicate if its replay matches the record. Otherwise reject it."""
         try:
             difference = find_difference(self._handler, replayed, known.version)
         except CodecError as error:

@@ -114,10 +114,10 @@ class Replayer:
     def replay_all(
         self, copies: Sequence[Copy]
     ) -> tuple[list[Replayed], HandlerFailedError | CodecError | None]:
-        """Replay known messages in a row with the recorded state, clock, captured values and revision.
+        """Replay consecutive known messages with the recorded state, clock, captured values and revision.
 
-        Return the results up to the first failure, and the error. It is a `RevisionGoneError`, another
-        `HandlerFailedError`, or a `CodecError` if a state cannot be read.
+        Return the results up to the first failure, and its error, or `None` without a failure. The error is a
+        `RevisionGoneError`, another `HandlerFailedError`, or a `CodecError` if a state cannot be read.
         """
         replayed: list[Replayed] = []
         run = partial(self._replay_all, copies, replayed)

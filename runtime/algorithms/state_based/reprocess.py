@@ -1,9 +1,8 @@
 """Handle the recorded history of a table again, with other handlers, into a second table.
 
-The messages of a stream are handled in the order of its recorded versions, with their clock, draws and captured
-values. While a message is missing, because another object publishes it, later ones are *held back*. Messages that only
-the new handlers publish come after the history. An output that they no longer publish is *gone*, and its version
-skipped.
+The messages of a stream are handled in the order of its recorded versions, with their clock, draws and captured values.
+While a message is missing, because another object publishes it, later ones are *held back*. Messages that only the new
+handlers publish come after the history. A message that they no longer publish is *gone*, and its version is skipped.
 
 While a stream equals the recorded one, the second table stores only how far it was followed (`Head.followed`,
 `Head.shared`). At the first difference the equal versions are copied, and the others appended.
@@ -63,7 +62,7 @@ _DECIMAL = re.compile(r"-?\d+\.\d+")
 
 
 class _NewContext(Context):
-    """A context with the recorded values. Others are captured only if `captures`."""
+    """A context with the recorded values. Other values are captured only if `captures` is set."""
 
     __slots__ = ("_captures",)
 
@@ -94,7 +93,7 @@ class _Step(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """What a handler made of a message. `after` is None if it failed."""
+    """The result of handling a message. `after` is None if the handler failed."""
 
     after: bytes | None
     published: Sequence[Published] = ()
@@ -116,11 +115,11 @@ class Reprocessor:
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
     ) -> Sequence[Outcome]:
-        """Follow the recorded stream as far as its messages are there.
+        """Follow the recorded stream as far as its messages are available.
 
-        Return a `duplicate` for each message with the recorded state and outputs, and `processed` with the differences
-        as JSON in `error` for others, for versions that are gone, and for the object if its final state differs. Costs
-        two queries, and one transaction if it progresses.
+        Return a `duplicate` for each message that makes the recorded state and outputs. Return `processed`, with the
+        differences as JSON in `error`, for other messages, for versions that are gone, and for a different final state.
+        Costs two queries, and one transaction if it progresses.
         """
         retries = self.algorithm.retries.start()
         while True:
@@ -199,7 +198,7 @@ class _Stream:
         return self._handler.name, self._business_id
 
     def _choose(self) -> None:
-        """Choose a delivery of each message. The others are copies, or other messages under its id."""
+        """Choose one delivery of each message. The others are copies, or other messages with the same id."""
         mark, recorded = self._of.mark, {each.record.message_id: each.record for each in self._versions}
         is_cascade = self._algorithm.batch.is_cascade
         for position, delivery in enumerate(self._deliveries):
@@ -266,7 +265,7 @@ class _Stream:
         self._add(dead_letter(envelope, Reason.HELD_BACK, _WAITS, *self._names))
 
     def _borrowed(self, history: History, followed: int) -> History:
-        """Return a history with the recorded state after a version, on which nothing is appended."""
+        """Return a history that ends with the recorded state after a version. Nothing may be appended to it."""
         head, codec = self._recorded[0], self._handler.codec
         encoded, schema, now = self._handler.initial, codec.version, 0
         if followed and (head.state is not None or self._versions):
@@ -345,7 +344,7 @@ class _Stream:
         return await load(self._algorithm.table, self._handler, self._business_id, set(self._chosen))
 
     def _repeat(self, history: History, followed: int) -> None:
-        """Return again the outcomes of what an earlier attempt at this batch, or an earlier batch, has handled."""
+        """Add again the outcomes of messages that an earlier batch or an earlier attempt at this batch handled."""
         replayer, recorded = Replayer(self._handler, self._business_id), dict[IdKey, Version]()
         letters = {letter.key: letter for letter in history.letters.all}
         is_own = history.stream.etag is not None and not history.head.shared
@@ -393,7 +392,7 @@ class _Stream:
     def _repeated(
         self, envelope: Envelope, version: int | None = None, now: int = 0, sent: Sequence[Published] = ()
     ) -> None:
-        """Add the outcome of a message that makes what was recorded, or of a copy, without a version."""
+        """Add the outcome of a message that makes the recorded state and outputs, or of a copy (no `version`)."""
         self._envelopes.append(envelope)
         self._outcomes.conclude(Status.DUPLICATE, version, now, sent)
 
@@ -420,7 +419,7 @@ class _Stream:
             at += 1
 
     def _tell_of(self, step: _Step, made: _Made, number: int | None, now: int) -> None:
-        """Add the outcome of a step that differs."""
+        """Add the outcome of a step that differs from the record."""
         version, state, fields = step.version, "new" if step.version is None else "gone", []
         if step.position is None:
             kind = "" if version is None else version.record.type
@@ -470,7 +469,7 @@ class _Stream:
         return found if digest_outputs(found) == version.record.outputs_digest else None
 
     def _tell_of_object(self, history: History) -> None:
-        """Add an outcome without message if the final state differs."""
+        """Add an outcome without a message for a final state that differs from the recorded one."""
         before, after = self._handler.initial, history.newest.encoded
         if self._versions:
             before = self._handler.codec.upcast(self._versions[-1].after, self._versions[-1].schema)
@@ -486,7 +485,7 @@ def is_made_by_handler(message_id: str) -> bool:
 
 
 def _beginning(steps: Sequence[_Step], count: int) -> Sequence[_Step]:
-    """Return the first steps with `count` messages, and the skipped versions after them."""
+    """Return the first steps, with up to `count` messages and the skipped versions that follow these."""
     for at, step in enumerate(steps):
         if step.position is not None:
             if not count:
@@ -498,7 +497,7 @@ def _beginning(steps: Sequence[_Step], count: int) -> Sequence[_Step]:
 def _compare(
     was: Sequence[Published] | None, now: Sequence[Published], mark: str
 ) -> tuple[list[dict[str, Any]], list[Published]]:
-    """Compare the outputs of a message. Return the differences, and what to send on: marked outputs, and notices."""
+    """Compare the outputs of a message. Return the differences, and the outputs to send on, marked, with notices."""
     old = {each.message_id: each for each in was or ()}
     documents, sent = [], []
     for each in now:
@@ -543,7 +542,7 @@ def _field(name: str, before: Any, after: Any) -> dict[str, str]:  # noqa: ANN40
 
 
 def _numbers(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - any JSON values
-    """Return the sums of integers and decimals by field, where they differ."""
+    """Return the sums of integers and decimals for each field in which the sums differ."""
     old, new = Counter[str](), Counter[str]()
     _add_up(before, "", old)
     _add_up(after, "", new)

@@ -82,9 +82,9 @@ class StreamsTogether:
     ) -> tuple[Outcomes, list[int]]:
         """Handle prepared deliveries.
 
-        Return the outcomes of the stored streams, and the indexes of the streams left for `StateBased.process`, which
-        may have been stored too. Costs one query and one commit in total. `batch_ids` is the batch of each stream, if
-        it is not that of the algorithm.
+        Return the outcomes of the stored streams, and the indexes of the streams left for `StateBased.process`. Such a
+        stream may have been stored too. Costs one query and one commit in total. `batch_ids`: the batch of each stream,
+        if it is not that of the algorithm.
         """
         name = self.algorithm.handler.name
         parts = [slice(*bounds) for bounds in zip([0, *ends], ends, strict=False)]
@@ -106,7 +106,7 @@ class StreamsTogether:
     def _usual(
         self, business_ids: Sequence[str], parts: Sequence[slice], deliveries: Deliveries
     ) -> Sequence[int]:
-        """Return the indexes of the streams with valid messages only, one delivery each, not from the future."""
+        """Return the indexes of the streams with only valid messages, one delivery each, and none from the future."""
         # Checking whole columns first is faster: most chunks have only such streams.
         messages, keys, enqueued_at = deliveries.messages, deliveries.keys, deliveries.envelopes.enqueued_at
         latest = inf if self.algorithm.batch.is_cascade else self.algorithm.clock() + FUTURE_TOLERANCE
@@ -165,7 +165,7 @@ class StreamsTogether:
         initial: Newest | None = None
 
         def run(first: int) -> int:
-            """Handle streams up to the first whose handler fails. Return the position of the next one."""
+            """Handle streams up to the first one whose handler fails. Return the position of the next one."""
             nonlocal initial
             for position, (number, key, stream) in enumerate(opened[first:], first + 1):
                 if stream is None:

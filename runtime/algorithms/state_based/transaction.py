@@ -48,7 +48,7 @@ class Newest(NamedTuple):
 
 
 class Handled(NamedTuple):
-    """The versions that a run of new messages made, and why the next message failed, if it did."""
+    """The versions that consecutive new messages made, and why the next message failed, if it did."""
 
     made: MadeColumns
     afters: Sequence[bytes]  # the encoded state after each version
@@ -170,7 +170,7 @@ class CommitDraft:
         self.outcomes.refuse(outcome)
 
     def seal(self, written_at: int) -> SealedCommit:
-        """Seal the longest prefix that fits one transaction, with the outcomes before the first version left out."""
+        """Seal the longest prefix that fits one transaction, and all outcomes before the first omitted version."""
         head = self.head
         runs: Sequence[PackedRun] = ()
         stored, decided = 0, len(self.outcomes)
@@ -194,7 +194,7 @@ class CommitDraft:
         return SealedCommit(outcomes, update, self._appended(stored, decided), seen, documents, self.attempt)
 
     def _appended(self, stored: int, decided: int) -> Mapping[IdKey, Version]:
-        """Return the versions appended since the load whose messages have more deliveries waiting."""
+        """Return the versions, appended since the load, of those messages that have more deliveries waiting."""
         waiting, before = self.deliveries.ready_keys(decided), self._history.appended
         appended = {key: before[key] for key in waiting if key in before}
         for key in waiting:

@@ -45,7 +45,7 @@ MINIMUM_AGE = DAY
 
 
 class HeldBy(StrEnum):
-    """Why versions are kept that are old enough, and more than the number to keep."""
+    """Why versions are kept although their age and number allow deleting them."""
 
     HOLD = "hold"
     """A hold in the policies of the table. The stream is not read."""
@@ -68,7 +68,7 @@ class HeldBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
-    """The retention rules of a truncation or a policy, all of which a version must satisfy. Times are microseconds."""
+    """The retention rules of a truncation or a policy. All must allow deleting a version. Times are in microseconds."""
 
     GROUP: ClassVar = "truncate"
 
@@ -102,7 +102,7 @@ class RetentionRules:
     def as_of(self, now: int, open_batches: OpenBatches, *, allow_young: bool = False) -> TruncationRules:
         """Return the rules for a truncation that begins at `now`.
 
-        Raises `UsageError` if neither age nor number is set, or the age is below a day without `allow_young`.
+        Raises `UsageError` if neither age nor number is set, or if the age is below one day and `allow_young` is False.
         """
         age, window = self.older_than, self.redelivery_window
         if age is None and self.keep_last is None:
@@ -123,7 +123,7 @@ class RetentionRules:
 
 
 def ago(now: int, age: int | None) -> int | None:
-    """Return `now - age`, or `None` without an age."""
+    """Return `now - age`, or `None` if there is no age."""
     return None if age is None else now - age
 
 
@@ -170,7 +170,7 @@ class TruncationChoices(RetentionRules):
 
     @property
     def is_given(self) -> bool:
-        """Whether any retention rule is set, so that the policies of the table do not apply."""
+        """Whether any retention rule is set. If so, the policies of the table do not apply."""
         flags = (self.redelivery_window, self.allow_undated, self.allow_young)
         return self.older_than is not None or self.keep_last is not None or any(flags)
 
@@ -182,7 +182,7 @@ class TruncationChoices(RetentionRules):
 
 @dataclass(frozen=True, slots=True)
 class TruncationRules:
-    """When a version may be deleted. Times are in microseconds."""
+    """The rules that decide when a version may be deleted. Times are in microseconds."""
 
     cut_off: int  # versions must be written, and their messages enqueued, before
     keep_last: int  # the minimum number of versions, whatever their age
@@ -193,7 +193,7 @@ class TruncationRules:
     give_up: int | None = None  # dead letters rejected up to this time are discarded
 
     def is_due(self, run: RunIndex, versions: int) -> bool:
-        """Return whether all versions of a run are old enough, and outside the number to keep."""
+        """Return whether all versions of a run are old enough, and none is among the newest ones to keep."""
         return (
             run.last <= versions - self.keep_last
             and run.written_at < self.cut_off
@@ -201,7 +201,7 @@ class TruncationRules:
         )
 
     def holder(self, run: RunIndex) -> HeldBy | None:
-        """Return why a due run is kept, or `None`. An unacknowledged run may still be deleted if it has no outputs."""
+        """Return why a due run is kept, or `None`. The caller may delete an unacknowledged run without outputs."""
         if not all(
             each.batch is None or self.open_batches.is_finished(each.batch, each.number)
             for each in run.commits
@@ -233,10 +233,10 @@ class TruncationRules:
 async def take_letters(
     table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, take: Callable[[Letter], None]
 ) -> frozenset[int]:
-    """Call `take` with each dead letter of a stream that the rules discard. Return their numbers.
+    """Call `take` with each dead letter of a stream that the rules discard. Return the numbers of these dead letters.
 
-    May pass a letter several times. Costs no request if the rules discard none, otherwise one per stream, and one more
-    if dead letters wait.
+    May pass a dead letter several times. Costs no request if the rules discard none; otherwise one, and one more if any
+    dead letters wait.
     """
     latest = rules.give_up
     if latest is None:
@@ -259,7 +259,7 @@ async def take_letters(
 async def without_old_letters(
     stream: Stream, head: Head, rules: TruncationRules, *, dry_run: bool, kept: Collection[int] | None = None
 ) -> tuple[Stream, Head, int]:
-    """Discard old dead letters, which would hold the horizon. Return the stream, its new head, and their number.
+    """Discard old dead letters, which prevent truncation. Return the stream, its new head, and how many were discarded.
 
     Costs a query if the stream has dead letters, and a transaction if some are discarded.
     """
@@ -283,7 +283,7 @@ async def without_old_letters(
 class Plan:
     """The rows and segments of a stream to delete.
 
-    Without `head`, only rows that an interrupted truncation left.
+    Without `head`, these are only rows that an interrupted truncation left.
     """
 
     stream: Stream
@@ -309,7 +309,7 @@ class Plan:
         return size + prepare_row(before)[1] - prepare_row(after)[1]
 
     async def carry_out(self) -> None:
-        """Delete the rows. Costs a transaction for each 99 rows. Raises `ConcurrencyConflictError`."""
+        """Delete the rows. Costs a transaction for every 99 rows. Raises `ConcurrencyConflictError`."""
         properties = self.head.properties() if self.head else None
         changes = [Include.delete(row.row_key, "*") for row in self.index]
         await Stream.truncate(self.stream, self.first_event, properties, changes, self.rows)
@@ -349,9 +349,9 @@ class Truncated:
 async def take_versions(
     table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, take: Callable[[Version], None]
 ) -> int:
-    """Call `take` with every version of a stream that the rules allow to delete. Return the last number, or 0.
+    """Call `take` with each version of a stream that the rules allow to be deleted. Return the last one's number, or 0.
 
-    May pass a version several times. Costs one query, and one for each of their runs.
+    May pass a version several times. Costs one query, and one for each event that contains such versions.
     """
 
     async def take_old() -> int:
@@ -389,12 +389,12 @@ async def truncate_stream(
 ) -> Truncated | None:
     """Delete the versions of one stream that the rules allow. Return `None` if the stream no longer exists.
 
-    `up_to`: the last version to delete, because later ones are not exported. `letters_kept`: the only dead letters to
-    discard, which are exported.
+    `up_to`: the last version to delete, because later ones are not exported. `letters_kept`: the exported dead letters,
+    the only ones to discard.
 
-    Costs one query, and one more for each run of unacknowledged single messages. A stream that is or was truncated
-    costs two more to measure its rows, one for each 64 further rows, and then a query and one transaction for each 99
-    rows. Raises `RetriesExhaustedError` and `StoredDataError`.
+    Costs one query, and one more for each event with unacknowledged single messages. A stream that is or was truncated
+    costs two more to measure its rows, another for every 64 further rows, then one query, and a transaction for every
+    99 rows. Raises `RetriesExhaustedError` and `StoredDataError`.
     """
 
     async def attempt() -> Truncated | None:
@@ -421,7 +421,7 @@ async def truncate_stream(
 
 
 async def read_runs(partition: Partition) -> tuple[Stream, Head, list[RunIndex]] | None:
-    """Read a stream. Return its head, and its runs followed by the segments of its tail; or `None` if there is none."""
+    """Read a stream. Return it, its head, and its runs followed by the segments of its tail, or `None` if missing."""
     slice_ = await Stream.try_read(
         partition, slice_size=None, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES
     )

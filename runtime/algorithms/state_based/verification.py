@@ -91,8 +91,8 @@ class Verifier:
     async def verify(self, business_id: str, deliveries: Sequence[Delivery]) -> list[Finding]:
         """Return a finding for each delivery of a stream, and one more if its newest state cannot be read.
 
-        Costs one query, and one more for each range of runs with known versions. Does not read a newest state that is
-        too large for the header. Raises `StoredDataError` and `RetriesExhaustedError`.
+        Costs one query, and one more for each contiguous range of events with versions of these messages. Ignores a
+        newest state that is too large for the header. Raises `StoredDataError` and `RetriesExhaustedError`.
         """
         name, keys = self.handler.name, list(map(_key, deliveries))
         ids = {key for key in keys if key is not None}
@@ -125,7 +125,7 @@ class Verifier:
         return {**self.find_cut(self.handler.name, business_id, others, since), **known}
 
     def _unreadable(self, encoded: bytes, schema: int) -> str | None:
-        """Return why the current code cannot read a stored state, or `None`."""
+        """Return why the current code cannot read a stored state, or `None` if it can."""
         codec = self.handler.codec
         try:
             read_state(codec, codec.upcast(encoded, schema), self.handler.name)
@@ -136,7 +136,7 @@ class Verifier:
     def _findings(
         self, head: Head, business_id: str, deliveries: Sequence[Delivery], versions: Sequence[Version | None]
     ) -> Iterator[Finding]:
-        """Yield the findings. Runs of copies are replayed at once."""
+        """Yield the findings. Consecutive copies are replayed together."""
         replayer = Replayer(self.handler, business_id)
         position = 0
         while position < len(deliveries):
