@@ -67,7 +67,7 @@ class Selection:
 
     @property
     def reasons(self) -> Collection[str]:
-        """The selected reasons, empty for all."""
+        """The selected reasons. An empty collection means all."""
         return (self.reason,) if isinstance(self.reason, str) else self.reason or ()
 
     @property
@@ -255,8 +255,7 @@ class StreamLetters(NamedTuple):
 async def find_letters(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
     """Yield the selected dead letters by stream, in order, then those without a stream. Keeps one stream in memory.
 
-    Costs two requests for every 1,000 objects, one per object with letters, and one for every 1,000 letters without
-    one.
+    Costs two requests for every 1,000 objects, one per object with letters, one for every 1,000 letters without one.
     """
     async for stream in streams_with_letters(table, selection):
         letters: Sequence[FoundLetter] = ()

@@ -1,6 +1,6 @@
 """File systems of driver and workers, without the JVM.
 
-A path is on a local or mounted disk. Urls are opened by pyarrow (`s3`, `abfs`, `gs`, `hdfs`) or fsspec, if installed,
+A path is on a local or mounted disk. URLs are opened by pyarrow (`s3`, `abfs`, `gs`, `hdfs`) or fsspec, if installed,
 with credentials of the environment, not of Hadoop. Options of pyarrow follow a `?`, such as
 `s3://bucket/folder?endpoint_override=HOST:PORT&scheme=http`.
 """
@@ -76,7 +76,7 @@ class Folder:
         return {info.base_name: info.size for info in self._list() if info.is_file}
 
     def times(self, names: Sequence[str]) -> list[int | None]:
-        """Return the modification times of files in milliseconds, -1 if unknown, None for a missing file."""
+        """Return the modification times of files in milliseconds: -1 if it is unknown, None if the file is missing."""
         infos = self.files.get_file_info([self.path_of(name) for name in names])
         return [None if _is_missing(info) else (info.mtime_ns or -1) // 10**6 for info in infos]
 

@@ -1,1 +1,1 @@
-"""Documents that versions refer to. Each attempt stores its own before it commits, and deletes them if it fails."""
+"""Documents of versions. Each attempt stores its documents before its commit, and deletes them on failure."""

@@ -386,7 +386,7 @@ class Ledger:
         return replace(changed, etag=etag)
 
     async def batches(self, limit: int, after: BatchRecord | None = None) -> list[BatchRecord]:
-        """Return the newest batches: open ones by number, then finished ones by end. `after` skips all up to this one.
+        """Return the newest batches: open ones by number, then finished ones by end; or finished ones after `after`.
 
         Costs one request per batch, one for every 1,000 open batches, and one for every 1,000 finished ones requested.
         """

@@ -142,7 +142,7 @@ async def _rebuild(table: Table, check: PartitionCheck) -> bool:
 
 
 class PartitionCheck(RowsCheck):
-    """Checks one partition: the rows of its stream or entity, and independent rows."""
+    """Checks one partition: the rows of its stream or entity, and rows of neither."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
@@ -172,7 +172,7 @@ class PartitionCheck(RowsCheck):
             self._find_owner(row, is_separate=is_separate)
 
     def take(self, row: Row) -> None:
-        """Check an independent row. Raises `StoredDataError`."""
+        """Check a row of neither a stream nor an entity. Raises `StoredDataError`."""
         check_row(row)
 
     def compared(self) -> list[Fault]:

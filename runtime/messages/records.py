@@ -1,4 +1,4 @@
-"""Records of brokers as messages: an envelope in JSON, or id and type in headers and a body in a format of its own."""
+"""Convert broker records to messages: JSON envelopes, or bodies in another format with id and type in the headers."""
 
 from __future__ import annotations
 

@@ -252,9 +252,9 @@ def read_versions(
 ) -> pa.Table:
     """Read all kept versions, those made between two times, or the change feed of batches.
 
-    Reading a few `columns` of the index takes a fraction of the time. `with_outputs`: the messages of a log, which are
-    kept in memory. They add a column `outputs`, computed by replay. It is null if the message is missing or its replay
-    differs from the version. Raises the same errors as `read_state`.
+    Reading only `columns` of the run index (docs/tables.md) takes a fraction of the time. `with_outputs`: the messages
+    of a log, which are kept in memory. They add a column `outputs`, computed by replay. It is null if the message is
+    missing or its replay differs from the version. Raises the same errors as `read_state`.
     """
     query = StreamQuery(handler, business_id, moment(since), moment(until), columns)
     feed = (read_change_feed, change_start_batch_id, change_end_batch_id)

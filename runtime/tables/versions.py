@@ -119,7 +119,7 @@ class ChangeFeed:
         return has_begun and (self.end is None or self.end.has(commit))
 
     def positions(self, some: Decoded, positions: Sequence[int]) -> Sequence[int]:
-        """Return those positions whose versions are in the feed."""
+        """Return the positions of the versions that are in the feed."""
         afters, commits = some.run.versions.afters, some.commits
         return [
             position
@@ -223,8 +223,7 @@ async def states(
 ) -> AsyncIterator[pa.RecordBatch]:
     """Yield the states of the streams in a range.
 
-    Costs one request for every 1,000 streams, and one per large state. With `as_of`, `parts_of` reads the streams that
-    changed since then, at its own cost.
+    Costs one request for every 1,000 streams, and one per large state. `parts_of` reads those changed after `as_of`.
     """
     columns = chosen(columns_of_states(model), query.columns)
 
@@ -371,8 +370,7 @@ async def versions(
 ) -> AsyncIterator[pa.RecordBatch]:
     """Yield the versions of the streams in a range.
 
-    Costs one request for every 1,000 rows or 4 MiB. With `query.since`, `parts_of` reads the streams changed since
-    then.
+    Costs one request for every 1,000 rows or 4 MiB. With `query.since`, `parts_of` reads streams changed since then.
     """
     columns = chosen(columns_of_versions(model, feed, outputs), query.columns)
     reader = _Reader(columns, query, feed, model, outputs)

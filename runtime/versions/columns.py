@@ -24,7 +24,7 @@ FORMAT = 2
 
 
 class StateVersion(NamedTuple):
-    """The record of one version. Times are microseconds since 1970 UTC."""
+    """The record of one version. Times are in microseconds since 1970 UTC."""
 
     message_id: IdKey
     type: str

@@ -62,7 +62,7 @@ class LetterState(IntEnum):
 
 
 class Letter(NamedTuple):
-    """A rejected delivery. Times are microseconds since 1970 UTC."""
+    """A rejected delivery. Times are in microseconds since 1970 UTC."""
 
     number: int
     state: LetterState
@@ -134,7 +134,7 @@ class Letters:
         return Letters(tuple(letters), tuple(after)), changes
 
     def _starts(self, letters: Sequence[Letter]) -> list[int]:
-        """Return the numbers with which rows begin: the present rows, and new ones where a row would be too large."""
+        """Return the first number of each row: of the present rows, and of new ones where a row would be too large."""
         starts: list[int] = []
         count = size = 0
         for letter in letters:
@@ -205,7 +205,7 @@ def read_waiting(properties: Properties) -> Waiting:
 
 
 def given_up(letters: Sequence[Letter], is_meant: Callable[[Letter], bool]) -> tuple[list[Letter], int]:
-    """Discard the waiting dead letters that `is_meant` selects. Return all letters, and how many were discarded."""
+    """Discard the waiting dead letters that `is_meant` selects. Return all of them, and how many were discarded."""
     meant = {letter.number for letter in letters if letter.waits and is_meant(letter)}
     changed = [
         letter._replace(state=LetterState.GIVEN_UP, envelope=None) if letter.number in meant else letter

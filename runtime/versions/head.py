@@ -55,7 +55,7 @@ _IDS = 6
 
 
 class Segment(NamedTuple):
-    """Versions that were committed together. Times are microseconds since 1970 UTC."""
+    """Versions that were committed together. Times are in microseconds since 1970 UTC."""
 
     length: int
     batch: str | None
@@ -277,7 +277,7 @@ HEAD_PROPERTIES = [
 
 
 class Head(NamedTuple):
-    """The newest state of a stream, and the extent of its history. Times are microseconds since 1970 UTC.
+    """The newest state of a stream, and the extent of its history. Times are in microseconds since 1970 UTC.
 
     A stream without versions, because it has only dead letters or was forgotten, has no state.
     """

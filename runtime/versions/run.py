@@ -45,7 +45,7 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunIndex:
-    """The description of a stored run, without ids and states. Times are microseconds since 1970 UTC."""
+    """The description of a stored run, without ids and states. Times are in microseconds since 1970 UTC."""
 
     event: int  # its number in the stream
     first: int  # the number of the first version

@@ -1,9 +1,8 @@
 """State streams: load the versions of some messages, and append new ones.
 
 The partition key of a stream is `{Handler}-{business id}`. The newest versions are in the tail in the header, older
-ones in runs, one event each, whose message ids are indexed. Loading costs a query, one for each contiguous range of
-runs with duplicates, and one for the newest run if the state is too large for the header. Appending costs one
-transaction.
+ones in runs, one event each, whose message ids are indexed. Loading costs a query, one per contiguous range of runs
+with duplicates, and one for the newest run if its state exceeds the header. Appending costs one transaction.
 """
 
 from __future__ import annotations
@@ -406,8 +405,8 @@ async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> Histor
 async def append(history: History, new: StreamUpdate, beside: Sequence[Include] = ()) -> History:
     """Append versions and replace the head in one transaction with optimistic concurrency. Return the new history.
 
-    `beside`: changes of other rows in the partition. Raises `ConcurrencyConflictError`. After that, and after
-    `StoreUnavailableError`, load again.
+    `beside`: changes of other rows in the partition. Raises `ConcurrencyConflictError`. After this error, and after
+    `StoreUnavailableError`, load the stream again.
     """
     stream, properties = history.stream, new.head.properties()
     letters, includes = history.letters, list(beside)

@@ -350,7 +350,7 @@ async def with_letters(table: Table, entity: Entity) -> Entity:
 async def store_entity(table: Table, entity: Entity) -> Entity:
     """Write an entity with optimistic concurrency. Costs one request.
 
-    Raises `ConcurrencyConflictError`. After that or a timeout, the entity must be read again.
+    Raises `ConcurrencyConflictError`. After this error or a timeout, read the entity again.
     """
     includes: Sequence[Include] = ()
     if entity.refused is not None:

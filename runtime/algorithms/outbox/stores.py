@@ -28,8 +28,8 @@ from runtime.versions.properties import expect, reading_row, rows_between, time
 class DeduplicationStore:
     """The fingerprints of processed messages, by entity key and message id: one row for each message.
 
-    Its table may be in another account or region than the entities, but reads must be strongly consistent. Reads of
-    Azure Table Storage are so in its primary region, those of Cosmos DB only if configured.
+    Its table may be in another account or region than the entities, but reads must be strongly consistent. Azure Table
+    Storage guarantees this in its primary region, Cosmos DB only if configured.
     """
 
     def __init__(self, table: Table, clock: Clock = system_clock) -> None:
@@ -188,7 +188,7 @@ class TokenStore:
         return [(token, row.etag) for token, row in rows if row is not None]
 
     async def delete(self, token: Token, etag: str = ANY_ETAG) -> None:
-        """Delete a token, if it exists. Durable after `flush`. Raises `RowChangedError` on an ETag mismatch."""
+        """Delete a token, if it exists. Call `flush` to make it durable. Raises `RowChangedError` on an ETag mismatch."""
         try:
             await self.table.transact(PARTITION + token.chain, [Operation.delete(token.row_key, etag)])
         except RowNotFoundError:

@@ -61,7 +61,7 @@ def shown(value: Any) -> str:  # noqa: ANN401 - any JSON value
 
 
 def compare_outputs(now: Sequence[Published], digest: bytes) -> str:
-    """Describe how the outputs of a replay differ from recorded ones, of which only the digest is known."""
+    """Describe how the outputs of a replay differ from the recorded ones, of which only the digest is known."""
     if not now:
         return "no outputs, but some were recorded"
     recorded = (

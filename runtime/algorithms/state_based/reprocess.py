@@ -5,7 +5,7 @@ While a message is missing, because another object publishes it, later ones are 
 handlers publish come after the history. A message that they no longer publish is *gone*, and its version is skipped.
 
 While a stream equals the recorded one, the second table stores only how far it was followed (`Head.followed`,
-`Head.shared`). At the first difference the equal versions are copied, and the others appended.
+`Head.shared`). At the first difference the equal versions are copied, and later ones are appended.
 """
 
 from __future__ import annotations
