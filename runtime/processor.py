@@ -121,8 +121,8 @@ class Processor:
         `redrive`.
 
         The state-based algorithm needs one query and one transaction per handler for a new message, and one or two
-        queries for a duplicate; docs/algorithms.md has the costs of the others. Raises `StoredDataError` for a corrupt
-        stream.
+        queries for a duplicate; docs/algorithms.md has the costs of the other algorithms. Raises `StoredDataError` for
+        a corrupt stream.
         """
         return await self._process(message)
 

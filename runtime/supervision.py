@@ -171,7 +171,7 @@ def _nothing() -> None: ...
 
 
 class _Trial:
-    """Finds the call that kills a process: runs them in forks that count their calls in shared memory."""
+    """Finds the call that kills a process: runs the calls in forks, which count them in shared memory."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

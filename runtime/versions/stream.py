@@ -95,7 +95,7 @@ class LoadedVersions:
         return message_id in self._places
 
     def find(self, message_id: IdKey) -> Version | None:
-        """Return the version that a message made, or `None` if it made none or it was truncated."""
+        """Return the version that a message made, or `None` if it made none, or if the version was truncated."""
         place = self._places.get(message_id)
         if place is None:
             return None
@@ -135,7 +135,7 @@ class History(NamedTuple):
         return message_id in self.appended or message_id in self.found
 
     def find(self, message_id: IdKey) -> Version | None:
-        """Return the version that a message made, or `None` if it made none or it was truncated."""
+        """Return the version that a message made, or `None` if it made none, or if the version was truncated."""
         return self.appended.get(message_id) or self.found.find(message_id)
 
 

@@ -188,7 +188,7 @@ class TokenStore:
         return [(token, row.etag) for token, row in rows if row is not None]
 
     async def delete(self, token: Token, etag: str = ANY_ETAG) -> None:
-        """Delete a token, if it exists. Call `flush` to make it durable. Raises `RowChangedError` on an ETag mismatch."""
+        """Delete a token if it exists. Durable only after `flush`. Raises `RowChangedError` on an ETag mismatch."""
         try:
             await self.table.transact(PARTITION + token.chain, [Operation.delete(token.row_key, etag)])
         except RowNotFoundError:
