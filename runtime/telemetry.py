@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import lru_cache
 from itertools import accumulate
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -24,6 +25,7 @@ from runtime.clock import shown_time, system_clock
 from runtime.errors import UsageError
 from runtime.messages.envelope import Envelope, without_trace
 from runtime.messages.outcome import Outcome, Reason, Status
+from runtime.versions.readable import HIDDEN_IN_LINE
 
 otel: Any = None
 try:
@@ -212,17 +214,28 @@ class Metrics(AbstractContextManager["Metrics"]):
             aside = self._file.with_name(f".{self._file.name}.{os.getpid()}")  # which the collector ignores
             with suppress(OSError):  # such as a full disk, for which no work may fail
                 aside.write_text(self.text(), encoding="utf-8")
+                aside.chmod(
+                    0o644
+                )  # the collector is another user, and commands create files for their user only
                 aside.replace(self._file)
 
     def _read(self, file: Path) -> None:
         if not file.absolute().parent.is_dir():
             raise UsageError(f"The folder of the metrics file {file} does not exist.")
         names = {full_name(name): name for name, each in METRICS.items() if each.kind != "histogram"}
-        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        try:
+            text = file.read_text(encoding="utf-8") if file.exists() else ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"The metrics file {file} cannot be read: {error}. Move it away.") from error
         for full, labels, value in _SAMPLE.findall(text):
-            values = tuple(json.loads(f'"{each}"', strict=False) for each in _LABEL.findall(labels))
-            if full in names and len(values) == len(METRICS[names[full]].labels):
-                self._samples[names[full]][values] = float(value)
+            with suppress(ValueError):  # a line of another program
+                values = tuple(json.loads(f'"{each}"', strict=False) for each in _LABEL.findall(labels))
+                if (
+                    full in names
+                    and len(values) == len(METRICS[names[full]].labels)
+                    and isfinite(float(value))
+                ):
+                    self._samples[names[full]][values] = float(value)
 
 
 OFF = Metrics(is_on=False)
@@ -359,11 +372,19 @@ class Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return one line."""
         if not logs_json():
-            return super().format(record)
+            own = {
+                "msg": _one_line(record.getMessage()),
+                "args": None,
+            }  # only a traceback may have several lines
+            return super().format(logging.makeLogRecord({**vars(record), **own}))
         more = {"logger": record.name, **getattr(record, "fields", {})}
         if record.exc_info:
             more["traceback"] = self.formatException(record.exc_info)
         return event(record.getMessage(), level=record.levelname.lower(), **more)
+
+
+def _one_line(text: str) -> str:
+    return HIDDEN_IN_LINE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def event(sentence: str, **fields: object) -> str:

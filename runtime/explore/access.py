@@ -92,7 +92,12 @@ class Access:
             answer = RedirectResponse(f"{page}?{urlencode(rest)}" if rest else page, 303)
             path = request.scope.get("root_path") or "/"
             answer.set_cookie(
-                self._cookie, self._digest("cookie"), path=path, httponly=True, samesite="strict"
+                self._cookie,
+                self._digest("cookie"),
+                path=path,
+                httponly=True,
+                samesite="strict",
+                secure=request.url.scheme == "https",
             )
             return answer
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections import Counter
@@ -171,6 +172,7 @@ class Explorer:
             path=request.scope["path"].removeprefix(root).strip("/"),
             place=f"{self._table_name} · {self._store.url}",
             csrf=self._access.csrf,
+            is_page=request.method == "GET",
             has_app=self._app is not None,
             allow_changes=self._allow_changes,
         )
@@ -321,7 +323,9 @@ class Explorer:
         """Replay a version with the current handlers. Writes nothing."""
         given = await self._access.form(request)
         found, number = await _opened_object(table, given), _number(given.get("version"))
-        version = next(iter(await reading.versions_between(found, number, number)), None)
+        stored = found.head.kept_from <= number <= found.head.versions
+        versions = await reading.versions_between(found, number, number) if stored else []
+        version = next(iter(versions), None)
         if version is None or self._app is None:
             raise NotFoundError("There is no such version." if self._app else "Replaying needs --app.")
         app = self._app.keyed((await TableSettings.of(table)).draw_key)
@@ -347,7 +351,9 @@ class Explorer:
         envelope = Envelope(version.message_id, record.type, body, None, None, record.enqueued_at, headers)
         verifier = Verifier(table, handler, RetryPolicy(), with_outputs=True)
         delivery = prepare(handler, found.business_id, envelope)
-        finding = (await verifier.verify(found.business_id, [delivery]))[-1]
+        # In a thread with a loop of its own: the handlers are not ours, and may take forever.
+        verify = partial(verifier.verify, found.business_id, [delivery])
+        finding = (await run_sync(lambda: asyncio.run(verify()), abandon_on_cancel=True))[-1]
         document |= {
             "verdict": finding.verdict.value,
             "error": finding.error,
@@ -368,7 +374,8 @@ class Explorer:
             is_done = await remove(writable, found.row, found.etag or "")
         else:
             stream = found.handler or "", found.business_id or ""
-            selection = Selection(found.letter.message_id, found.letter.reason, stream=stream)
+            of, number = found.letter, found.letter.number
+            selection = Selection(of.message_id, of.reason, stream=stream, number=number)
             is_done = bool(await discard(writable, selection, RetryPolicy()))
         return _see(request, "letters", done="discarded" if is_done else "changed")
 

@@ -16,6 +16,7 @@ from runtime.algorithms.outbox.entity import ENTITY
 from runtime.clock import moment
 from runtime.dead_letters import PARTITION as TABLE_LETTERS
 from runtime.dead_letters import FoundLetter, StreamLetters, found_letter, letters_of_stream
+from runtime.errors import UsageError
 from runtime.messages.envelope import canonical, id_key
 from runtime.messages.outcome import Reason, Status
 from runtime.outcome_files import OutcomeFiles, OutcomeFilter
@@ -239,6 +240,8 @@ async def letters(table: Table, handler: str, after: str) -> LetterPage:
     found: list[FoundLetter] = []
     examined = 0
     kind, _, position = after.partition(":")
+    if kind not in ("", *_PHASES):
+        raise UsageError("There is no such place among the dead letters.")
     phases = (("streams", HEADER), ("entities", ENTITY))
     for name, row_key in phases[_PHASES.index(kind or "streams") :]:
         keys = KeyRange(stream_key(handler) if handler else "", first=position if name == kind else "")
@@ -331,6 +334,9 @@ _DEEPEST = 10_000  # deliveries of a batch are listed so far; `consistent outcom
 _DEPTH, _BREADTH = 3, 12  # of the graph of causes
 
 
+_DAMAGED = (OSError, LookupError, TypeError, ValueError)  # what reading a damaged file raises
+
+
 def _open(folder: str, batch_id: str) -> OutcomeFiles | None:
     """Open the outcomes of a batch, or return None if they cannot be read here."""
     try:
@@ -341,20 +347,24 @@ def _open(folder: str, batch_id: str) -> OutcomeFiles | None:
 
 
 def outcomes_of_batch(folder: str, batch_id: str, chosen: Mapping[str, str | None], skip: int) -> Found:
-    """Count the outcomes of a batch, and list some of those that match."""
+    """Count the outcomes of a batch, and list some of those that match. Raises `UsageError`."""
+    status, reason = chosen["status"], chosen["reason"]
+    try:
+        kept = status and Status(status), chosen["handler"], reason and Reason(reason)
+    except ValueError as error:
+        raise UsageError(f"{error}.") from error
     files = _open(folder, batch_id)
+    skip = min(skip, _DEEPEST)
+    try:
+        # Of more outcomes only the first are listed: a filter would read all.
+        is_small = files is not None and files.size <= _MOST
+        kinds = files.counts().items() if files is not None and is_small else ()
+        selected = OutcomeFiles(files.rounds if files else [], OutcomeFilter(*(kept if is_small else ())))
+        rows = list(islice(selected.rows(), skip, skip + ROWS + 1))
+    except _DAMAGED:
+        files = None
     if files is None:
         return {"has_files": False, "kinds": [], "outcomes": [], "chosen": chosen, "next": None}
-    status, reason = chosen["status"], chosen["reason"]
-    outcome_filter = OutcomeFilter(
-        Status(status) if status in set(Status) else None,
-        chosen["handler"],
-        Reason(reason) if reason in set(Reason) else None,
-    )
-    kinds = files.counts().items() if files.size <= _MOST else ()
-    selected = OutcomeFiles(files.rounds, outcome_filter)
-    skip = min(skip, _DEEPEST)
-    rows = list(islice(selected.rows(), skip, skip + ROWS + 1))
     return {
         "has_files": True,
         "kinds": [
@@ -362,7 +372,7 @@ def outcomes_of_batch(folder: str, batch_id: str, chosen: Mapping[str, str | Non
             for (handler, status, reason), count in sorted(kinds, key=lambda each: tuple(map(str, each[0])))
         ],
         "outcomes": list(map(_row, rows[:ROWS])),
-        "chosen": dict(chosen),
+        "chosen": dict(chosen) if is_small else dict.fromkeys(chosen),
         "next": skip + ROWS if len(rows) > ROWS and skip < _DEEPEST else None,
     }
 
@@ -377,10 +387,12 @@ def outcomes_of_message(folders: Sequence[tuple[str, str]], message_id: str) -> 
         searched.append({"batch_id": batch_id, "is_readable": files is not None and size <= budget})
         if files is not None and size <= budget:
             budget -= size
-            found = list(islice(files.of_messages([message_id]), ROWS))
-            rows += found
-            if not graph:
-                graph = _Graph(files, batch_id, message_id, found).nodes()
+            try:
+                found = list(islice(files.of_messages([message_id]), ROWS))
+                graph = graph or _Graph(files, batch_id, message_id, found).nodes()
+                rows += found
+            except _DAMAGED:
+                searched[-1]["is_readable"] = False
     return {"outcomes": list(map(_row, rows)), "graph": graph, "searched": searched}
 
 

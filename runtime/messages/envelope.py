@@ -167,7 +167,12 @@ def row_key(message_id: IdKey) -> str:
 
 Headers = Mapping[str, str] | None
 
-_TRACE = frozenset(("traceparent", "tracestate"))
+# Malformed or long ones are not passed on: a receiver may reject the output because of them.
+_PASSED_ON = {
+    "traceparent": re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}"),
+    "tracestate": re.compile(r"[ -~]{1,512}"),
+}
+_TRACE = frozenset(_PASSED_ON)
 
 
 def without_trace(headers: Headers) -> Headers:
@@ -184,7 +189,8 @@ def with_trace(headers: Mapping[str, str], cause: Headers) -> Mapping[str, str]:
     """Return the headers of an output, with the trace context of the message that caused it."""
     if not cause or _TRACE.isdisjoint(cause):
         return headers
-    return {**{name: cause[name] for name in sorted(_TRACE & cause.keys())}, **headers}
+    trace = {name: cause[name] for name in sorted(_TRACE & cause.keys())}
+    return {**{name: value for name, value in trace.items() if _PASSED_ON[name].fullmatch(value)}, **headers}
 
 
 class Envelope(NamedTuple):

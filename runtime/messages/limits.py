@@ -14,7 +14,7 @@ import msgpack
 from handlers.codec import MAX_DEPTH, is_deeper, unpack
 from handlers.context import OutputRoom
 from runtime.errors import UsageError
-from runtime.messages.envelope import Envelope, Envelopes
+from runtime.messages.envelope import Envelope, Envelopes, without_trace
 from runtime.messages.outcome import MAX_ERROR_LENGTH, Outcome, Reason, dead_letter
 from runtime.options import option
 
@@ -235,7 +235,10 @@ def _excess(envelope: Envelope, limits: MessageLimits) -> Excess | None:
     if size_of(envelope.body) > limits.body:
         return Excess.of("body", envelope.body)
     headers = envelope.headers or {}
-    if size_of_headers(headers) > limits.headers:
+    own = size_of_headers(
+        without_trace(headers)
+    )  # a trace makes no delivery too large, as copies differ in it
+    if own + max(size_of_headers(headers) - own - KIB, 0) > limits.headers:
         return Excess.of("headers", "".join(f"{name}{value}" for name, value in headers.items()))
     for name in _NAMES:
         text = getattr(envelope, name)

@@ -8,6 +8,7 @@ import socket
 import sys
 import uuid
 from contextlib import suppress
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
 from eventstore.connect import portable_url
@@ -15,7 +16,7 @@ from runtime.batch_options import STORE_VARIABLE, TABLE_VARIABLE, TablePlace
 from runtime.cli.checks import load_app, require_table
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
-from runtime.dead_letters import FoundLetter
+from runtime.dead_letters import FoundLetter, to_line
 from runtime.options import option
 
 if TYPE_CHECKING:
@@ -94,16 +95,17 @@ async def _redrive(found: FoundLetter, states: TablePlace, app: str, out: str) -
     """Redrive a dead letter as a batch of its own, in another process. Return the batch id."""
     batch_id = f"redrive-{uuid.uuid4().hex[:12]}"
     command = ["letters", "redrive", "--app", app, "--out", out, "--batch-id", batch_id]
-    command += ["--message", found.letter.message_id, "--reason", found.letter.reason]
-    if found.business_id is not None:
-        command += ["--stream", f"{found.handler}/{found.business_id}"]
+    # A line of an export names this letter only: others may have its message id and reason. Nor is each id an argument.
     # The url may contain a secret, and arguments are visible to others. -P: nothing in the working directory is run.
     place = {STORE_VARIABLE: portable_url(states.store), TABLE_VARIABLE: states.table}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "runtime", *command, env={**os.environ, **place},
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    _, said = await process.communicate()
+    with NamedTemporaryFile("w", encoding="utf-8", suffix=".jsonl") as line:
+        line.write(f"{to_line(found)}\n")
+        line.flush()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", "runtime", *command, "--edit", line.name, env={**os.environ, **place},
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, said = await process.communicate()
     if process.returncode:
         raise NotPossibleError(f"The redrive failed. {said.decode(errors='replace').strip()[-1000:]}")
     return batch_id
