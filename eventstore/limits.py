@@ -36,7 +36,7 @@ AROUND_ALL_BYTES = 150
 """The multipart boundaries of a transaction."""
 
 _AROUND_OPERATION_BYTES = 500
-"""Boundary, headers, ETag, and the url with the longest account and table, without keys."""
+"""Boundary, headers, ETag, and the URL with the longest account and table, without keys."""
 
 _AROUND_PROPERTY_BYTES = 36
 """Quotes, colons, commas, and the name of a type that JSON lacks."""

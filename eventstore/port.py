@@ -202,7 +202,7 @@ class Table(Protocol):
 
 
 def place_of(table: Table) -> tuple[str, str]:
-    """Return a table's name and its store's url without secrets. Either is "" if unknown."""
+    """Return a table's name and its store's URL without secrets. Either is "" if unknown."""
     return getattr(table, "name", ""), getattr(table, "store_url", "")
 
 
@@ -263,10 +263,10 @@ class MayBeReplaced(Protocol):
 
 
 class Store(Protocol):
-    """Tables behind one url."""
+    """Tables behind one URL."""
 
     url: str
-    """The url without its secrets, for messages and logs."""
+    """The URL without its secrets, for messages and logs."""
 
     scope: Scope
     """Who shares the data: this process, this machine, or the network.

@@ -5,7 +5,7 @@ rows, and sends them through the pipeline of that client. A transaction is one r
 
 A read is retried after any temporary failure. A transaction is retried only if the service answered that it failed or
 was busy. If the service refuses a retried transaction, the first attempt may have succeeded, and the error says that
-the outcome is unknown. No error message shows the query of a url.
+the outcome is unknown. No error message shows the query of a URL.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Account:
 
 
 def account_of(url: str) -> Account:
-    """Return the account of a url or connection string. Raises `StoreUrlError`."""
+    """Return the account of a URL or connection string. Raises `StoreUrlError`."""
     if url == "azurite":
         return _emulator(_EMULATOR_HOST)
     if url.startswith("azurite://"):
@@ -716,7 +716,7 @@ def _select(select: Sequence[str] | None) -> str:
 
 
 def _continuation(answer: Answer) -> str | None:
-    """Return the part of a url that requests the next page, if any. Even an empty page can have a next one."""
+    """Return the part of a URL that requests the next page, if any. Even an empty page can have a next one."""
     names = ("NextPartitionKey", "NextRowKey")
     values = [(name, answer.headers.get(f"x-ms-continuation-{name}")) for name in names]
     return "&".join(f"{name}={quote(value, safe='')}" for name, value in values if value) or None

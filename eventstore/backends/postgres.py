@@ -5,7 +5,7 @@ statements fail unless they change their row, so the server rolls back a refused
 while another is being committed are committed together. Reads of selected properties that start in the same step of the
 event loop are one statement.
 
-Each event loop has its own connections, which are not used after a fork. Errors show only host and database of a url.
+Each event loop has its own connections, which are not used after a fork. Errors show only host and database of a URL.
 """
 
 from __future__ import annotations
@@ -606,7 +606,7 @@ class PostgresStore(port.Store):
         port_ = str(parameters.get("port") or "5432")
         self.schema = unquote(own["schema"]) if own.get("schema") else None
         if "@" in host + database or not re.fullmatch(r"[\d,]+", port_) or "%" in (self.schema or ""):
-            # The shown part of the url would contain a part of the password.
+            # The shown part of the URL would contain a part of the password.
             raise StoreUrlError(f"{_FORM} In a password write / as %2F and @ as %40; a schema has no %.")
         chosen = {**_DEFAULTS, **parameters, "client_encoding": "utf8"}
         options = parameters.get("options") or os.environ.get("PGOPTIONS", "")

@@ -105,7 +105,7 @@ class Publisher(ABC):
 class Target(ABC):
     """A receiver of outputs."""
 
-    name: str  # its url without secrets
+    name: str  # its URL without secrets
     identity: str  # the part of a publication's key that says where outputs are sent
     promise: Promise
     chunk: int = 1_000  # the number of outputs that are sent, and recorded as sent, at once

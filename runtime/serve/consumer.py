@@ -48,10 +48,10 @@ _UNAVAILABLE = (TargetUnavailableError, SourceUnavailableError, StoreUnavailable
 class Consumer:
     """Handles the messages of a source in the handlers of an app, and sends the outputs to a target.
 
-    `source` and `target` are urls (docs/serve.md). Without a target outputs are dropped. `run` returns when the source
+    `source` and `target` are URLs (docs/serve.md). Without a target outputs are dropped. `run` returns when the source
     ends or after `stop`; in an ASGI lifespan, use the consumer as a context manager, which runs it in the block.
 
-    Raises `UsageError` for an invalid url, and for a table of another app.
+    Raises `UsageError` for an invalid URL, and for a table of another app.
     """
 
     def __init__(

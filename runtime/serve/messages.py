@@ -96,7 +96,7 @@ class Rebalances(Protocol):
 class Source(Protocol):
     """Where messages come from. Its calls do not block the event loop, and raise `SourceUnavailableError`."""
 
-    name: str  # its url without secrets
+    name: str  # its URL without secrets
     origin: str | None  # the owner of its offsets, once it is open; None for a queue
 
     async def open(self, rebalances: Rebalances) -> None:
@@ -191,13 +191,13 @@ def written(output: CommittedOutput) -> bytes:
     return msgspec.json.encode(fields)
 
 
-# Sources and targets by their urls.
+# Sources and targets by their URLs.
 
 _BROKERS = ("stdin", "stdout", "kafka", "azurequeue", "amqp", "servicebus")
 
 
 def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
-    """Return the source of a url. Raises `UsageError`, and `MissingExtraError` if a package is missing."""
+    """Return the source of a URL. Raises `UsageError`, and `MissingExtraError` if a package is missing."""
     url = resolved(url)
     if url.partition(":")[0] not in _BROKERS or url.startswith("stdout:"):
         raise UsageError(
@@ -213,7 +213,7 @@ def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
 
 
 def open_settlement(url: str | None, source: Source, names: Mapping[str, str]) -> Settlement:
-    """Return the settlement for the target of a url. Without a url, outputs are dropped.
+    """Return the settlement for the target of a URL. Without a URL, outputs are dropped.
 
     Raises as `open_source` does.
     """

@@ -97,7 +97,7 @@ async def _redrive(found: FoundLetter, states: TablePlace, app: str, out: str) -
     command += ["--message", found.letter.message_id, "--reason", found.letter.reason]
     if found.business_id is not None:
         command += ["--stream", f"{found.handler}/{found.business_id}"]
-    # The url may contain a secret, and arguments are visible to others. -P: nothing in the working directory is run.
+    # The URL may contain a secret, and arguments are visible to others. -P: nothing in the working directory is run.
     place = {STORE_VARIABLE: portable_url(states.store), TABLE_VARIABLE: states.table}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "runtime", *command, env={**os.environ, **place},

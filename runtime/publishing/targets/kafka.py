@@ -42,7 +42,7 @@ _FORM = (
 class Topics:
     """The topics in a URL, and the settings for librdkafka. `own`: the parameters that are not for librdkafka."""
 
-    name: str  # the url of the cluster without secrets
+    name: str  # the URL of the cluster without secrets
     topics: Sequence[str]
     settings: Mapping[str, Any] = field(repr=False)
     own: Mapping[str, str]

@@ -61,7 +61,7 @@ _OF_PRODUCERS = ("transaction.timeout.ms", "linger.ms", "compression.type")  # a
 
 
 class _Place:
-    """The parts of a url."""
+    """The parts of a URL."""
 
     def __init__(self, url: str) -> None:
         found = Topics.read(url, _FORM, ("group",), _SECONDS)
@@ -313,7 +313,7 @@ async def _in(thread: ThreadPoolExecutor, work: Callable[[], T], name: str, kind
 
 
 def source(url: str) -> Source:
-    """Return the topics of a url."""
+    """Return the topics of a URL."""
     return KafkaSource(_Place(url))
 
 
