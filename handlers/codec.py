@@ -205,7 +205,7 @@ class Plain:
         return True
 
     def is_unchanged(self, model: BaseModel, values: list[Any]) -> bool:
-        """Return whether a model that survived still holds the same objects."""
+        """Return whether a model that passed `survives` still holds the same objects, `values`."""
         # Scalars are immutable, so identity suffices.
         fields = model.__dict__
         return (
@@ -373,7 +373,7 @@ class _Number(float):
 
     @classmethod
     def of(cls, text: str) -> float:
-        """Return a float, or a number with its text if that is more precise."""
+        """Parse a JSON number. Return a float if it loses no digit, otherwise a `_Number` with the text."""
         number = cls(text)
         number.text = text
         try:
@@ -541,14 +541,14 @@ def all_problems(error: ValidationError) -> str:
 
 
 class _Ordered(frozenset[Any]):
-    """A set that is written sorted by the JSON of its members, each by the serializer of its type."""
+    """A set that is written in the order of its members' JSON. Each member is written by the serializer of its type."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(sorted(super().__iter__(), key=_json))
 
 
 def _ordered(value: Any) -> Any:  # noqa: ANN401 - any field value
-    """Return a value whose sets are written sorted."""
+    """Return a copy of a value in which each set is `_Ordered`, or the value itself if it has no set."""
     if type(value) in _CERTAIN:
         return value
     if isinstance(value, BaseModel):

@@ -307,7 +307,7 @@ ORIGINALS = MappingProxyType({key: vars(importlib.import_module(key[0]))[key[1]]
 
 
 def guard_audit_events() -> None:
-    """Listen to audit events, once in this process. Costs 0.1 microseconds per event."""
+    """Start to listen to audit events, at most once per process. Costs 0.1 microseconds per event."""
     sys.addaudithook(_hear)
 
 
@@ -327,6 +327,6 @@ def _hear(
 
 
 def _is_time_zone(event: str, args: tuple[Any, ...]) -> bool:
-    """Return whether a time zone file is opened."""
+    """Return whether an audit event is the opening of a time zone file."""
     # `ZoneInfo` opens the file of each zone once, and its contents count as constant.
     return event == "open" and isinstance(args[0], str) and args[0].startswith(tuple(zoneinfo.TZPATH))

@@ -40,7 +40,7 @@ class Mark(Protocol):
     """The type of the decorator `@handles(...)`, for type checkers to check methods."""
 
     def __call__(self, method: Callable[[H, S, M, Context], S], /) -> Callable[[H, S, M, Context], S]:
-        """Mark a method."""
+        """Mark a method as the handler of the message type in its signature."""
 
 
 def _with_brackets(decorator: D) -> D:

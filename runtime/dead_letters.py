@@ -163,7 +163,7 @@ def _digest(handler: str | None, envelope: Envelope) -> str:
 
 
 def found_letter(row: Row) -> FoundLetter:
-    """Parse the row of a dead letter without a stream. Raises `StoredDataError`."""
+    """Parse the row of a dead letter that belongs to no stream. Raises `StoredDataError`."""
     with stored.reading_row("The letter", row):
         (letter,) = read_letter_row(row)
         handler = stored.expect(row.properties.get("Handler"), str, None)
@@ -255,7 +255,7 @@ class StreamLetters(NamedTuple):
 async def find_letters(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
     """Yield the selected dead letters by stream, in order, then those without a stream. Keeps one stream in memory.
 
-    Costs two requests for every 1,000 objects, one per object with letters, one for every 1,000 letters without one.
+    Costs two requests for every 1,000 objects, one per object with letters, one for every 1,000 letters of no stream.
     """
     async for stream in streams_with_letters(table, selection):
         letters: Sequence[FoundLetter] = ()

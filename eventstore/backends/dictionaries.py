@@ -55,7 +55,7 @@ def shared_bytes(samples: Sequence[bytes]) -> bytes:
 
 
 class Dictionary:
-    """A dictionary and its compressor. `size` is the mean compressed size of its samples, in bytes."""
+    """A zstandard dictionary and its compressor. `size` is the mean compressed size of its samples, in bytes."""
 
     def __init__(self, number: int, kind: str, shared: bytes, size: float) -> None:
         self.number = number
@@ -72,7 +72,7 @@ class Dictionary:
 
     @classmethod
     def of(cls, number: int, kind: str, rows: Iterable[bytes]) -> Dictionary:
-        """Train a dictionary on the first of these rows."""
+        """Train a dictionary on the first few of these rows."""
         samples = list(islice(rows, _MOST_SAMPLES))
         new = cls(number, kind, shared_bytes(samples), 0)
         new.size = sum(len(new.compress(sample)) for sample in samples) / len(samples)
@@ -95,7 +95,7 @@ class Dictionary:
 
 
 class Dictionaries:
-    """The dictionaries of one table. A row names its own by number, and is written with the newest of its kind."""
+    """The zstandard dictionaries of one table: by number, as stored in rows, and the newest for each kind of row."""
 
     def __init__(self, stored: Iterable[Dictionary] = ()) -> None:
         self.by_number: dict[int, Dictionary] = {}

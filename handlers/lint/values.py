@@ -139,7 +139,7 @@ class Class:
         return Function(node, self.scope, self, bound)
 
     def value_of(self, option: Instance | Class, binding: Binding, node: ast.AST) -> Value:
-        """Return the value of an attribute from one binding in the body, for this class, a subclass, or an object."""
+        """Return the value that a binding in the class body gives to an attribute of `option`, a class or instance."""
         if isinstance(binding, FunctionNode):
             marks = self.body_scope.marks(binding)
             receivers: list[Value] = [(replace(option, after=None),)] if isinstance(option, Instance) else []
@@ -360,7 +360,7 @@ class Checker:
     def following(
         self, step: Step | None = None, *, quietly: bool = False, importing: bool = False
     ) -> Iterator[None]:
-        """Add a function or name to the chain of calls within the block.
+        """Within the block, add a function or name to the chain of calls.
 
         `quietly` turns off all reports. `importing` turns off reports that do not apply to code run on import.
         """
@@ -468,7 +468,7 @@ class Scope(ABC):
         return ()
 
     def lookup(self, name: str) -> Value | None:
-        """Return the value of a name: of the scope, its class body, its module, or a builtin; None if there is none."""
+        """Return the value of a name in the scope, its class body or module, or of a builtin; None if there is none."""
         found = self.local(name)
         if found is None and self.body_of is not None and name in self.body_of.bindings:
             found = join(*(self.bound(name, each, Owner.CLASS) for each in self.body_of.bindings[name]))

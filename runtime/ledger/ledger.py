@@ -88,7 +88,7 @@ class BatchRecord:
 
     @property
     def shown_in(self) -> str:
-        """The folder where readers find the outcomes. Those of a micro-batch are moved there when published."""
+        """The folder where readers find the outcomes. A micro-batch's are moved there when the batch is published."""
         return self.out.removesuffix(f"/{HIDDEN_EPOCHS}") if self.is_epoch else self.out
 
     @property
@@ -386,9 +386,10 @@ class Ledger:
         return replace(changed, etag=etag)
 
     async def batches(self, limit: int, after: BatchRecord | None = None) -> list[BatchRecord]:
-        """Return the newest batches: open ones by number, then finished ones by end; or finished ones after `after`.
+        """Return the newest batches: open ones by descending number, then finished ones, latest end first.
 
-        Costs one request per batch, one for every 1,000 open batches, and one for every 1,000 finished ones requested.
+        With `after`, returns only the finished ones that follow it. Costs one request per batch, one for every 1,000
+        open batches, and one for every 1,000 finished ones requested.
         """
         markers: list[Row] = []
         if after is None:

@@ -99,7 +99,7 @@ class Keys(Protocol):
 
 
 class TableKeys:
-    """Keys in a table, in a partition per customer. A call costs one request, `unended` one for every 1,000 keys."""
+    """Delivery keys in a table. A call costs one request, and `unended` one for every 1,000 keys."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -166,7 +166,7 @@ def read_key(row: Row) -> Key:
 
 
 class RedisKeys:
-    """Keys in Redis, as JSON arrays under names with a prefix. Redis deletes expired keys."""
+    """Delivery keys in Redis, as JSON arrays under names with a prefix. Redis deletes expired keys."""
 
     def __init__(self, redis: Redis, prefix: str) -> None:
         self._redis = redis

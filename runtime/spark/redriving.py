@@ -49,7 +49,7 @@ def redrive(
     """Redrive dead letters in a batch. Return a DataFrame that scans its outcomes.
 
     `edits`: JSON lines with edited messages, in the format of `consistent letters --export`. Without `where`, the
-    edits select the dead letters. The selection is frozen: call `redrive` again with the id of a failed one to resume.
+    edits select the dead letters. The selection is frozen: to resume a failed batch, call `redrive` again with its id.
     Raises `UsageError` if no dead letter is selected.
     """
     batch = Batch(spark, app, store, table, out, given(BatchOptions, options))

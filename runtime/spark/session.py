@@ -47,7 +47,7 @@ def is_of_spark(error: BaseException) -> bool:
 
 @contextmanager
 def failing_as(failure: Callable[[str], Exception], what_to_do: str = "") -> Iterator[None]:
-    """Replace an error of Spark by `failure(text)`, with a readable text."""
+    """Within the block, replace a Spark error by `failure(text)`: a readable text that ends with `what_to_do`."""
     try:
         yield
     except Exception as error:
@@ -58,7 +58,7 @@ def failing_as(failure: Callable[[str], Exception], what_to_do: str = "") -> Ite
 
 @contextmanager
 def unless_gone() -> Iterator[None]:
-    """Suppress errors of Spark, which mean that the session has ended."""
+    """Suppress Spark errors within the block, where they mean that the session has ended."""
     try:
         yield
     except Exception as error:

@@ -39,12 +39,12 @@ class StreamHead(NamedTuple):
 
     @property
     def handler(self) -> str:
-        """The handler."""
+        """The name of the stream's handler."""
         return self.key.partition("-")[0]
 
     @property
     def business_id(self) -> str:
-        """The business id."""
+        """The stream's business id."""
         return self.key.partition("-")[2]
 
 

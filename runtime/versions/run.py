@@ -119,7 +119,7 @@ class Run:
 
 
 def dates(enqueued_at: Sequence[int | None]) -> tuple[int | None, bool]:
-    """Return the newest of some times, and whether any is missing."""
+    """Return the latest of these times, and whether any is missing."""
     dated = [moment for moment in enqueued_at if moment is not None]
     return max(dated, default=None), len(dated) < len(enqueued_at)
 

@@ -477,13 +477,13 @@ _NO_TOKEN = "The message has no token: issue one before sending it (`consistent 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TokenBased(OutboxAlgorithm):
-    """Processes a message while its token exists, then deletes the token. No ids are kept.
+    """Processes a message only if its token exists, then deletes the token. No ids are kept.
 
-    A token must never exist again after its message was published. So each attempt creates tokens under ids of its own,
-    and one conditional write to the entity commits an attempt before any output is published. Tokens of lost attempts
-    are deleted when the message is finished: each attempt registers its id in the entity before it creates tokens.
-    Tokens are created on condition that the incoming token exists. The incoming token is deleted first, so a slow
-    attempt cannot create tokens later.
+    A token must never exist again after its message has been published. So each attempt creates tokens under ids of its
+    own, and one conditional write to the entity commits an attempt before any output is published. Tokens of lost
+    attempts are deleted when the message is finished: each attempt registers its id in the entity before it creates
+    tokens. Tokens are created on condition that the incoming token exists. The incoming token is deleted before those
+    of lost attempts, so a slow attempt cannot create tokens later.
 
     After Masternak and Pobiega, "Token-based deduplication" and "Exactly-once intuition" (exactly-once.github.io).
     Costs seven requests for a new message (five if no handler takes its outputs), and two for a duplicate.

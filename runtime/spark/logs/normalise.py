@@ -607,12 +607,12 @@ def _key_name(number: int) -> str:
 
 
 def find(path: FieldPath) -> Column:
-    """Return a column of the business ids that a regular expression finds, or an empty string."""
+    """Return a column with the business id that a regular expression finds in each body, or an empty string."""
     return sf.regexp_extract("body", rf"^{_object_with(path)}{_BLANK}\z", 1)
 
 
 def read(path: FieldPath) -> Column:
-    """Return a column of the business ids that Spark's parser finds, or null. Values other than strings become JSON."""
+    """Return a column with the business id that Spark finds in each body, or null. A value that is no string is JSON."""
     schema = "string"
     for name in reversed(path):
         schema = f"struct<`{name}`:{schema}>"

@@ -68,7 +68,7 @@ WHAT_TO_DO = (
     "Nothing was handled. Continue with the query's own checkpoint, or give query and checkpoint new names: messages "
     "that were handled before are then duplicates, and change nothing."
 )
-"""Ends the errors about a checkpoint with which a query cannot continue."""
+"""The end of each error about a checkpoint from which a query cannot continue."""
 
 
 class Planned(NamedTuple):
@@ -205,7 +205,7 @@ class Checkpoint:
 
 
 def _number(offset: str) -> int | None:
-    """Return the number of a list of files, or `None` for another source's offset."""
+    """Return the number of a file list in the offset of a file source, or `None` for the offset of another source."""
     try:
         found: Any = json.loads(offset)
     except ValueError:  # nothing was read, or the source does not write JSON
@@ -256,7 +256,7 @@ class Admission:
                 raise self._not_ours(f"has epochs that are not in the table {us.table} of this store")
 
     def check_files(self, epoch: int, planned: Planned) -> None:
-        """Raise `BatchRefusedError` if files of an epoch are missing or replaced, which Spark would ignore."""
+        """Raise `BatchRefusedError` if files of an epoch were deleted or replaced, because Spark would not notice."""
         changed = self.checkpoint.changed(planned.files)
         if changed:
             path, is_gone = changed[0]
@@ -366,7 +366,7 @@ class EpochPlaces:
         return None if self._is_merged(epoch) else self.out
 
     def show(self, epoch: int) -> None:
-        """If enough epochs wait, move the outcomes of those up to this published one to the output folder."""
+        """If enough epochs wait, move the outcomes of all epochs up to this published one to the output folder."""
         self.show_all(lambda each: each <= epoch, self.compact_after)
 
     def show_all(self, is_published: Callable[[int], bool], fewest: int = 1) -> None:
@@ -690,7 +690,7 @@ def _triggered(trigger: Trigger) -> Mapping[str, Any]:
 
 
 _ANY_AGE = "36500d"
-"""Spark silently ignores files that are older than the newest one by this age, by default a week."""
+"""Spark silently ignores a file that is older than the newest file by more than this age, by default a week."""
 
 SourceFormat = Literal["json", "parquet", "outcomes"]
 

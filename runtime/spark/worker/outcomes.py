@@ -231,7 +231,7 @@ class OutcomeFile(NamedTuple):
 
 
 def totals(parts: Iterable[OutcomeFile]) -> tuple[Mapping[str, int], int]:
-    """Return the counts by status, with that of outputs as `outputs`, and the number of routable outputs."""
+    """Return the counts by status, with the number of outputs as `outputs`, and the number of routable outputs."""
     counts: Counter[str] = Counter(outputs=0)
     routable = 0
     for part in parts:
@@ -242,7 +242,7 @@ def totals(parts: Iterable[OutcomeFile]) -> tuple[Mapping[str, int], int]:
 
 
 def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the outcomes in files of a folder: a fold that ignores its input."""
+    """Yield the outcomes in files of a folder. With its first two arguments bound, a `Fold` that ignores its input."""
     from pyarrow import parquet  # noqa: PLC0415 - as in `OutcomeFileWriter.open`
 
     for _ in batches:
@@ -259,7 +259,7 @@ def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class PartJob:
-    """Folds a partition, and writes its outcomes to a file. The fold may use the same `metrics`."""
+    """Folds a partition, and writes its outcomes to a file. They are counted in `metrics`, which `fold` may share."""
 
     fold: Fold
     folder: str
