@@ -82,7 +82,7 @@ _NO_STORES = {"kafka", "mysql", "mssql", "redis", "rediss", "mongodb"}
 
 
 def _instead_of(url: str) -> str:
-    """Return a hint for an invalid URL. The hint shows the URL only if that is plainly a file or folder."""
+    """Return a hint for an invalid URL. The hint shows the URL only if it is plainly the path of a file or folder."""
     scheme, colon, _ = url.partition(":")
     server, suffix = scheme.partition("+")[0], Path(url).suffix
     if colon and server == "postgresql":

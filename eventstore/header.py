@@ -335,7 +335,7 @@ class StreamValue:
     etag: str | None = None
     version: int = 0
     first_version: int = 0
-    """The low watermark: the first version that was not truncated. 1 if transient; 0 if restored without it."""
+    """The low watermark: the first version that was not truncated. 1 if transient; 0 if restored and unknown."""
     properties: Properties | None = None
     """The stream's properties, None if they were not read."""
     partial: bool = False

@@ -105,7 +105,7 @@ _MASK_64 = 2**64 - 1
 
 
 class Shard:
-    """A shard of the keys, by jump consistent hashing (Lamping and Veach): a new shard moves as few keys as possible."""
+    """A shard of keys, by jump consistent hashing (Lamping and Veach): a new shard moves as few keys as possible."""
 
     @staticmethod
     def resolve(key: str | bytes | int, total: int) -> int:

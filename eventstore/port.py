@@ -229,7 +229,7 @@ class MultiPartitionTable(Table, Protocol):
     ) -> list[tuple[Row, ...] | None]:
         """Read the rows of each partition from `first` to `last`, both included, whole and in key order.
 
-        None stands for a partition that `query` must read, because it has a corrupt row, a large row or many rows.
+        The result is None for a partition with a corrupt row, a large row or many rows: read it with `query`.
         """
 
 
@@ -263,7 +263,7 @@ class MayBeReplaced(Protocol):
 
 
 class Store(Protocol):
-    """Tables behind one URL."""
+    """The tables behind one URL."""
 
     url: str
     """The URL without its secrets, for messages and logs."""

@@ -220,7 +220,7 @@ for _name, _method in vars(random.Random).items():
 
 @lru_cache(maxsize=64)
 def _stream_prefix(handler: str, business_id: str) -> bytes:
-    """Return the hash input that all messages of a stream share. Cached: a worker handles many in a row."""
+    """Return the hash input that all messages of a stream share. Cached, as a worker handles many of these in a row."""
     return _with_length(handler) + _with_length(business_id)
 
 

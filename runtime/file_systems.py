@@ -64,7 +64,7 @@ class Folder:
         return Folder(self.files, str(self.path).rstrip("/").rpartition("/")[0])
 
     def sub(self, name: str) -> Folder:
-        """Return a folder in this one."""
+        """Return a subfolder of this folder."""
         return Folder(self.files, self.path_of(name))
 
     def names(self) -> list[str]:
@@ -76,7 +76,7 @@ class Folder:
         return {info.base_name: info.size for info in self._list() if info.is_file}
 
     def times(self, names: Sequence[str]) -> list[int | None]:
-        """Return the modification times of files in milliseconds: -1 if it is unknown, None if the file is missing."""
+        """Return the modification times of files in milliseconds: -1 if unknown, None if the file is missing."""
         infos = self.files.get_file_info([self.path_of(name) for name in names])
         return [None if _is_missing(info) else (info.mtime_ns or -1) // 10**6 for info in infos]
 
@@ -163,7 +163,7 @@ class Folder:
             flush(self.path if name is None else self.path_of(name))
 
     def path_of(self, name: str) -> str:
-        """Return the path of a file or folder in this one."""
+        """Return the path of a file or folder in this folder."""
         return f"{self.path}/{name}"
 
     def _list(self) -> Any:  # noqa: ANN401 - pyarrow has no types

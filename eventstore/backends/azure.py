@@ -51,7 +51,7 @@ _LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A table service's endpoint and credentials. Its text form shows no secret."""
+    """The endpoint and credentials of a table service. The `repr` of an account shows no secret."""
 
     endpoint: str
     """Scheme, host and path, without a trailing slash."""
@@ -561,7 +561,7 @@ class AzureTable(Table):
     async def _send_alone(
         self, partition_key: str, row_key: str, operation: Operation, properties: dict[str, Value]
     ) -> str | None:
-        """Send one operation as a plain request, which is cheaper. Return the new ETag, or None if that is unsafe."""
+        """Send one operation as a plain request, cheaper than a transaction. Return the new ETag, or None if unsafe."""
         # Inserts and merges with an ETag qualify: aiohttp does not resend POST and PATCH by itself, and if the client
         # retries one, it conflicts with itself.
         path, headers = f"/{self.name}", {"Content-Type": "application/json"}
@@ -716,7 +716,7 @@ def _select(select: Sequence[str] | None) -> str:
 
 
 def _continuation(answer: Answer) -> str | None:
-    """Return the part of a URL that requests the next page, if any. Even an empty page can have a next one."""
+    """Return the part of a URL that requests the next page, if any. Even an empty page can be followed by another."""
     names = ("NextPartitionKey", "NextRowKey")
     values = [(name, answer.headers.get(f"x-ms-continuation-{name}")) for name in names]
     return "&".join(f"{name}={quote(value, safe='')}" for name, value in values if value) or None

@@ -50,7 +50,7 @@ FORMAT = "consistent-messaging rows, format 1"
 """The comment of each SQL table, to recognise it."""
 
 MAX_CONNECTIONS = 8
-"""The size of the pool of an event loop; further calls wait."""
+"""The maximum number of connections of an event loop; further calls wait."""
 
 _COMMITTED_TOGETHER = 64
 _READ_TOGETHER = 16
@@ -317,7 +317,7 @@ class _LoopPool:
 
     @asynccontextmanager
     async def _connection(self, *, writes: bool = False) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """Yield a connection; close it after a failure or a cancellation. Translates errors of psycopg."""
+        """Yield a connection; close it after a failure or a cancellation. Translates psycopg errors."""
         async with self._places:
             connection = self._idle.pop() if self._idle else await self._connect()
             is_usable = False
@@ -505,7 +505,7 @@ class PostgresTable(SqlTable):
         return await self._store.session().commit(_Changes.of(self._sql, partition_key, operations))
 
     async def barrier(self) -> None:
-        """No-op: a commit is durable once answered. `open` refuses a server that answers earlier."""
+        """No-op: a commit is durable once answered. `open` rejects a server that confirms commits earlier."""
 
     async def scrub(self) -> None:
         """Rewrite the table without deleted rows, which stay in the write-ahead log and backups until recycled."""
@@ -639,7 +639,7 @@ class PostgresStore(port.Store):
         return StoreUnavailableError(f"{self.url} did not answer{reason and f' ({reason})'}.")
 
     def translate_error(self, error: psycopg.Error, *, writes: bool) -> EventStoreError:
-        """Return the `EventStoreError` for an error of psycopg."""
+        """Return the `EventStoreError` for a psycopg error."""
         state = error.sqlstate or ""
         if state == "42P01":
             name = re.search(r'"([^"]+)"', error.diag.message_primary or "")

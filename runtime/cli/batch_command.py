@@ -176,7 +176,7 @@ class BatchReport:
         return make_table(title, ("round", "handler", *Status, "outputs"), rows.values())
 
     def parts(self) -> Iterator[RenderableType]:
-        """Yield the report for people: counts, dead letters, and the next commands."""
+        """Yield the parts of the human-readable report: counts, dead letters, and the next commands."""
         batch_id = self.record.batch_id
         if self.was_published:
             yield f"Batch {batch_id} was already published, and a published batch never changes. Its outcomes:"

@@ -253,7 +253,7 @@ def confirm(deed: str, *, yes: bool) -> None:
 
 
 def require_table(place: TablePlace) -> TablePlace:
-    """Return the location of a table, or of the one that replaced it (`consistent switch`). Raises like `on_table`."""
+    """Return the location of a table, or of its replacement by `consistent switch`. Raises like `on_table`."""
     on_table(place, _nothing)
 
     async def name() -> str:

@@ -51,7 +51,7 @@ class Access:
         self.csrf = self._digest(_CSRF)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or pass the request on."""
+        """Answer a request, or pass it on to the app."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         if scope["type"] != "http":

@@ -152,7 +152,7 @@ class Explorer:
         return self._shown(request, page.template, {**page.document, "skipped": skipped}, status)
 
     def _shown(self, request: Request, template: str, document: Document, status: int) -> Response:
-        """Return a page as HTML, as JSON, or one value of it as text."""
+        """Return a page as HTML or JSON, or a single value of the page as text."""
         query = dict(request.query_params)
         if "text" in query:
             try:

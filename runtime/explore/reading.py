@@ -385,7 +385,7 @@ def outcomes_of_message(folders: Sequence[tuple[str, str]], message_id: str) -> 
 
 
 class _Graph:
-    """The causes and outputs of a message in its batch, up to three levels each way. The next round handles outputs."""
+    """The causes and outputs of a message in its batch, up to three levels each way. Each level is in another round."""
 
     def __init__(
         self, files: OutcomeFiles, batch_id: str, message_id: str, own: Sequence[OutcomeRow]

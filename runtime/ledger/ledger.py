@@ -388,8 +388,7 @@ class Ledger:
     async def batches(self, limit: int, after: BatchRecord | None = None) -> list[BatchRecord]:
         """Return the newest batches: open ones by descending number, then finished ones, latest end first.
 
-        With `after`, returns only the finished ones that follow it. Costs one request per batch, one for every 1,000
-        open batches, and one for every 1,000 finished ones requested.
+        With `after`, returns only finished batches after it. Costs one request per batch, and one for every 1,000 markers.
         """
         markers: list[Row] = []
         if after is None:

@@ -1,6 +1,6 @@
 """The settings of a table, shared by all its users: the owner, and the secret of keyed draws.
 
-The row of the settings sorts between the counter and the open batches, so a query for these returns it too.
+The row of the settings sorts between the counter and the open batches, so one query returns all three.
 """
 
 from __future__ import annotations

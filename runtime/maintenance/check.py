@@ -142,7 +142,7 @@ async def _rebuild(table: Table, check: PartitionCheck) -> bool:
 
 
 class PartitionCheck(RowsCheck):
-    """Checks one partition: the rows of its stream or entity, and rows of neither."""
+    """Checks one partition: the rows of its stream or entity, and all other rows."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key)

@@ -20,7 +20,7 @@ from runtime.versions.properties import INT32, INT64, expect, number, reading_ro
 from runtime.versions.stream import stream_key
 
 PARTITION = "_policies"
-"""The partition of the policies. No stream's key, as these contain a hyphen."""
+"""The partition of the policies. No stream has this key, because keys of streams contain a hyphen."""
 
 NO_RULES = (
     "There are no retention rules: add --older-than AGE, --keep-last N or both, or set policies of the table with "
@@ -170,7 +170,7 @@ class Policies:
 
 
 class PolicyReader:
-    """Finds the policies of many streams. Those of the table and of handlers are read once."""
+    """Finds the policies of many streams. Policies of the table and of handlers are read once."""
 
     def __init__(self, table: Table) -> None:
         self._table = table

@@ -20,7 +20,7 @@ ALL = KeyRange()
 
 
 class HandlerCount(NamedTuple):
-    """The numbers of one handler. Times are in microseconds since 1970 UTC."""
+    """The counts of one handler. Times are in microseconds since 1970 UTC."""
 
     handler: str
     algorithm: str
@@ -63,7 +63,7 @@ class TableCount:
         return self._counts["", ""]
 
     def add(self, count: HandlerCount) -> None:
-        """Add a count to its handler's."""
+        """Add a count to the sum of its handler."""
         key = (count.handler, count.algorithm)
         self._counts[key] = self._counts[key].plus(count) if key in self._counts else count
 

@@ -311,7 +311,7 @@ class _Parser:
         self.fingerprints += [b""] * len(self.envelopes)
 
     def named(self, position: int) -> str | None:
-        """Return the business id of a dead letter, or `None` if Spark may have routed by another one."""
+        """Return the business id of a dead letter, or `None` if Spark may have routed the delivery by another id."""
         envelope, business_id = self.envelopes[position], self.business_ids[position]
         route = self.handler.routes.get(envelope.type)
         if self.is_redrive or route is None or id_as_written(route, envelope) == business_id:

@@ -176,7 +176,7 @@ class Consumer:
                 self._take(received, streams)
 
     def _room(self) -> int:
-        """Return how many messages may be read: 0 when stopping, when full, or while another service is away."""
+        """Return how many messages may be read: 0 when stopping, when full, or if another service is unavailable."""
         is_full = self._held_bytes >= self._options.read_ahead_bytes
         if (
             self._stops_at is not None
@@ -218,7 +218,7 @@ class Consumer:
                 await _passed(self._has_finished)
 
     async def _settle(self, ready: Sequence[Received]) -> None:
-        """Publish the outputs of finished deliveries, then acknowledge these. Retry while the target is away."""
+        """Publish the outputs of finished deliveries, then acknowledge each delivery. Retry until the target answers."""
         failures = 0
         while ready := [each for each in ready if not each.is_lost]:
             outputs = [output for each in ready for output in each.outputs]
@@ -304,7 +304,7 @@ class Consumer:
                 del self._lanes[lane.name]
 
     async def _answer_probes(self) -> Callable[[], Awaitable[None]]:
-        """Answer `/livez` (the event loop runs), `/readyz` (no service is away) and `/metrics`. Return the clean-up."""
+        """Serve `/livez` (the event loop runs), `/readyz` (all services answer) and `/metrics`. Return the clean-up."""
         if self._options.health_port is None:
             return _nothing
         try:

@@ -37,7 +37,7 @@ class Stage(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Received:
-    """A delivery: of a lane with its offset, or of a queue with its receipt. `problem` is why it is not an envelope."""
+    """A delivery: of a lane with its offset, or of a queue with its receipt. `problem` is set if it is invalid."""
 
     envelope: Envelope
     size: int

@@ -45,7 +45,7 @@ FIRST_SECONDS, LONGEST_SECONDS = 0.1, 10.0
 
 
 class Troubles(dict[str, str]):
-    """The services that are away, by name, with the reason. Each change is logged once."""
+    """The services that do not answer, by name, with the reason. Each change is logged once."""
 
     def add(self, name: str, error: Exception) -> None:
         """Note that a service does not answer."""

@@ -107,7 +107,7 @@ class TableSource(DataSource):
 
 
 class Reader(DataSourceReader):
-    """Reads a table by key ranges. Its place may contain a secret, and is never shown."""
+    """Reads a table by key ranges. The table's location may contain a secret, and is never shown."""
 
     def __init__(self, place: tuple[str, str], request: Request, parts: int) -> None:
         self._place = place

@@ -172,7 +172,7 @@ class Outputs:
         return Outputs(app, app.handlers[self._handler.name], self._messages.values())
 
     def of(self, some: Decoded) -> Sequence[Sequence[Mapping[str, Any]] | None]:
-        """Return the outputs of each version. They are None if its message is missing or its replay differs."""
+        """Return the outputs of each version, None for a version whose message is missing or whose replay differs."""
         replayer = Replayer(self._handler, some.stream.business_id)
         return [self._of(replayer, some.stream.business_id, version) for version in RunVersions(some.run)]
 

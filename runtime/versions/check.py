@@ -112,7 +112,7 @@ class LettersCheck:
     def recounted(self, stored: Properties) -> tuple[dict[str, Value | None], bool]:
         """Return corrected values for the wrong counts of the header, and whether they can be rebuilt.
 
-        They cannot if a row is unreadable or the header counts more dead letters than exist, because some may be lost.
+        They cannot be rebuilt if dead letters may be lost: a row is unreadable, or the header counts more than exist.
         """
         try:
             counted = dead_letters.read_waiting(stored)
@@ -249,7 +249,7 @@ class StreamCheck(RowsCheck):
 
 
 def with_changes(stored: Properties, changes: Mapping[str, Value | None]) -> dict[str, Value]:
-    """Return a copy with changed properties. Those changed to `None` are removed."""
+    """Return a copy with changed properties. Properties that change to `None` are removed."""
     return {name: value for name, value in {**stored, **changes}.items() if value is not None}
 
 

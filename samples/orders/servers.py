@@ -215,7 +215,7 @@ def _needed(name: str, program: str | None) -> str:
 
 
 def _run(command: Sequence[str], folder: str, user: Mapping[str, Any]) -> None:
-    """Run a command to its end. Its output goes to a file, since its children keep a pipe open."""
+    """Run a command to its end. The output goes to a file, because child processes would keep a pipe open."""
     with Path(folder, "said").open("w+") as said:
         done = subprocess.run(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False, **user

@@ -50,10 +50,10 @@ from runtime.versions.stream import (
 )
 
 NEW, GONE = "new", "gone"
-"""Values of the marking header of outputs that only one of both runs has."""
+"""Values of the header that marks an output that only one of the two runs has."""
 
 VISIT = ""
-"""The type of a delivery that only asks to complete its stream. Its sequence tells how far that was followed."""
+"""The type of a delivery that only asks to complete a stream. Its sequence is how far the stream was followed."""
 
 _NOT_OF_HISTORY = "It made no version of the recorded history."
 _WAITS = "An earlier message of its stream has not come yet."
@@ -154,7 +154,7 @@ class _Stream:
         self._were: dict[IdKey, Envelope] = {}  # messages of the recorded run that changed or are gone
 
     async def follow(self) -> Outcomes:
-        """Handle what can be handled."""
+        """Handle the messages that are available."""
         read = await read_whole(self._of.recorded, self._handler.name, self._business_id)
         if read is not None:
             self._recorded = read
@@ -232,7 +232,7 @@ class _Stream:
                 self._repeated(envelope)
 
     def _plan(self, history: History, followed: int) -> tuple[list[_Step], bool]:
-        """Return the steps that can be done now, and whether they complete the history. Hold the others back."""
+        """Return the steps that are possible now, and whether they complete the history. Hold back other messages."""
         steps, is_complete = list[_Step](), True
         chosen, were = dict(self._chosen), dict(self._were)
         for version in self._versions:
@@ -485,7 +485,7 @@ def is_made_by_handler(message_id: str) -> bool:
 
 
 def _beginning(steps: Sequence[_Step], count: int) -> Sequence[_Step]:
-    """Return the first steps, with up to `count` messages and the skipped versions that follow these."""
+    """Return the first steps, with up to `count` messages and the skipped versions after them."""
     for at, step in enumerate(steps):
         if step.position is not None:
             if not count:

@@ -61,7 +61,7 @@ class StreamsTogether:
 
     @classmethod
     def of(cls, algorithm: object, table: Table) -> StreamsTogether | None:
-        """Return a processor for an algorithm, or `None` if it must process streams one by one."""
+        """Return a processor for an algorithm, or `None` if the algorithm must process streams one by one."""
         if not (isinstance(algorithm, StateBased) and isinstance(table, MultiPartitionTable)):
             return None
         is_plain = algorithm.documents is None and not algorithm.batch.is_redrive
@@ -165,7 +165,7 @@ class StreamsTogether:
         initial: Newest | None = None
 
         def run(first: int) -> int:
-            """Handle streams up to the first one whose handler fails. Return the position of the next one."""
+            """Handle streams from `first` on, until a handler fails. Return the position after the failed stream."""
             nonlocal initial
             for position, (number, key, stream) in enumerate(opened[first:], first + 1):
                 if stream is None:

@@ -118,7 +118,7 @@ class LettersReport:
         return document
 
     def parts(self) -> Iterator[RenderableType]:
-        """Yield the report for people."""
+        """Yield the parts of the human-readable report."""
         if not self.count:
             yield "There are no such dead letters."
         elif self.is_grouped:

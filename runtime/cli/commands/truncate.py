@@ -219,7 +219,7 @@ class TruncationReport:
         return self._streams_by("held").get(HeldBy.STREAM_DAMAGED, 0)
 
     def parts(self) -> Iterator[RenderableType]:
-        """Yield the report for people."""
+        """Yield the parts of the human-readable report."""
         totals = self._totals()
         if not totals["streams"]:
             yield "The table has no streams to truncate."

@@ -24,7 +24,7 @@ from runtime.publishing import publisher
 from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName, Target, TargetOptions
 
 MARKERS = "consistent-slices"
-"""The topic of markers, keyed by slice name. It must retain all keys, so compact it rather than expire records."""
+"""The marker topic, keyed by slice name. It must retain all keys, so compact it rather than expire records."""
 
 TRANSACTION_SECONDS = 60  # until the broker aborts the transaction of a dead producer
 
@@ -63,7 +63,7 @@ class Topics:
 
 
 class Markers:
-    """Reads the topic of markers."""
+    """Reads the marker topic."""
 
     def __init__(self, settings: Mapping[str, Any], seconds: float) -> None:
         own = {**settings, "group.id": MARKERS, "enable.auto.commit": False}

@@ -47,7 +47,7 @@ _BUSY = {408, 429, 500, 502, 503, 504, None}
 
 
 class _Place:
-    """The parts of a URL, and the clients of its account."""
+    """The parts of a URL, and the clients of the account."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -185,7 +185,7 @@ class AzureQueueSource:
 
 
 def source(url: str) -> Source:
-    """Return the queue of a URL."""
+    """Return the queue at a URL."""
     return AzureQueueSource(_Place(url))
 
 

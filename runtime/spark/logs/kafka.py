@@ -92,7 +92,7 @@ class Range(NamedTuple):
 
 
 class KafkaLog:
-    """The topics in a URL, as a log. Raises `UsageError` for an invalid URL, and `LogError` for errors of Kafka."""
+    """The topics in a URL, as a log. Raises `UsageError` for an invalid URL, and `LogError` for Kafka errors."""
 
     def __init__(self, url: str, decoding: Decoding = AS_JSON) -> None:
         self.place = Topics.read(resolved(url), _FORM, ("from", "to", "max"), _SECONDS)

@@ -612,7 +612,7 @@ def find(path: FieldPath) -> Column:
 
 
 def read(path: FieldPath) -> Column:
-    """Return a column with the business id that Spark finds in each body, or null. A value that is no string is JSON."""
+    """Return a column with the business id that Spark finds in each body, or null. Non-text values become JSON."""
     schema = "string"
     for name in reversed(path):
         schema = f"struct<`{name}`:{schema}>"

@@ -215,7 +215,7 @@ def open_log(
 ) -> OpenedLog:
     """Open a log. `say` is called with a remark on hidden files. Raises `LogError` and `UsageError`.
 
-    `recorded`: the input of the batch that is resumed, for topics of Kafka.
+    `recorded`: the input of the batch that is resumed, for Kafka topics.
     """
     if is_kafka(log):
         from runtime.spark.logs.kafka import KafkaLog  # noqa: PLC0415 - of an extra

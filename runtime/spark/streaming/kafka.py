@@ -1,4 +1,4 @@
-"""Topics of Kafka as a streaming DataFrame. The offsets in the checkpoint include the ids of the topics."""
+"""Kafka topics as a streaming DataFrame. The offsets in the checkpoint include the ids of the topics."""
 
 from __future__ import annotations
 
