@@ -339,7 +339,7 @@ class StreamValue:
     properties: Properties | None = None
     """The stream's properties, None if they were not read."""
     partial: bool = False
-    """Whether only some properties were read. If so, a write must keep the others."""
+    """Whether only some properties were read. If so, a write must keep the properties that were not read."""
 
     def __post_init__(self) -> None:
         if self.properties is not None and type(self.properties) is not FrozenProperties:

@@ -136,7 +136,7 @@ def check_types(properties: Mapping[str, object]) -> None:
 
 
 def merge(before: Properties, after: Properties) -> dict[str, Value]:
-    """Return stored properties with others merged into them. Raises `PayloadTooLargeError`."""
+    """Return stored properties with changed ones merged into them. Raises `PayloadTooLargeError`."""
     merged, size = prepare_row({**before, **after})
     if size > MAX_ROW_BYTES:
         raise PayloadTooLargeError(f"A row takes {size:,} bytes once merged; a row has {MAX_ROW_BYTES:,}.")

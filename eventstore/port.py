@@ -103,7 +103,7 @@ async def pages(
 
 
 class Verb(Enum):
-    """The kind of an operation."""
+    """The kind of change that an operation makes."""
 
     INSERT = "insert"
     REPLACE = "replace"
@@ -157,7 +157,7 @@ class Table(Protocol):
     """Rows of one table. Keys are passed unescaped; the backends escape them."""
 
     scope: Scope
-    """The scope of its store."""
+    """The scope of the table's store."""
 
     async def get(self, partition_key: str, row_key: str) -> Row | None:
         """Read one row. Return None if it does not exist."""

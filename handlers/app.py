@@ -170,7 +170,7 @@ class App:
 
     @property
     def handler_types(self) -> tuple[type[Handler[Any]], ...]:
-        """The handler classes."""
+        """The handler classes of the app."""
         return tuple(definition.handler_type for definition in self.handlers.values())
 
     def keyed(self, draw_key: bytes | None) -> App:

@@ -301,7 +301,7 @@ def _may_be_odd(part: Any, config: ConfigDict) -> bool:  # noqa: ANN401 - a type
 def _find_odd(
     model_type: type[BaseModel], models: Collection[type[BaseModel]], parts: set[Any]
 ) -> dict[type, tuple[int, tuple[str, ...]]]:
-    """Return, for each model inside a type, the number of its fields and the names of those that may hold odd values.
+    """Return, for each model inside a type, the number of its fields and the names of fields that may hold odd values.
 
     The result is empty if all values must be compared.
     """

@@ -173,7 +173,7 @@ class _Proxy(type):
         return hash(cls.original)
 
     def live(cls) -> Any:  # noqa: ANN401 - a class like the original
-        """Return the class that the module holds now, which may be that of a test, with a frozen clock."""
+        """Return the class that the module holds now. A test may have replaced it by a class with a frozen clock."""
         return _holds[cls.original.__name__]
 
 
@@ -204,7 +204,7 @@ def _guarded_method(name: str, instead: str, pure_with: int = sys.maxsize) -> An
 
 
 class GuardedDate(_Constructor, _date, metaclass=_Proxy):  # type: ignore[misc, valid-type]
-    """The proxy of `datetime.date`."""
+    """The proxy of `datetime.date`, with guards for `today` and `fromtimestamp`."""
 
     original = _date
     today = _guarded_method("today", CLOCK)
@@ -214,7 +214,7 @@ class GuardedDate(_Constructor, _date, metaclass=_Proxy):  # type: ignore[misc, 
 
 
 class GuardedDatetime(_Constructor, _datetime, metaclass=_Proxy):  # type: ignore[misc, valid-type]
-    """The proxy of `datetime.datetime`."""
+    """The proxy of `datetime.datetime`, with guards for methods that read the clock or the local time zone."""
 
     original = _datetime
     today = _guarded_method("today", CLOCK)

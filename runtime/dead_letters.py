@@ -132,7 +132,7 @@ class TableLetters:
             await until_undisturbed(self._retries, partial(self._add, some))
 
     async def _add(self, rows: Sequence[Row]) -> None:
-        """Insert rows in one transaction, or if one of them exists, one by one."""
+        """Insert rows in one transaction or, if a row exists, one by one."""
         inserts = [Operation.insert(row.row_key, row.properties) for row in rows]
         try:
             await self._table.transact(PARTITION, inserts)

@@ -68,11 +68,11 @@ class Folder:
         return Folder(self.files, self.path_of(name))
 
     def names(self) -> list[str]:
-        """Return the names of the files and folders in it. Return an empty list if it does not exist."""
+        """Return the names of the files and folders in the folder; an empty list if the folder does not exist."""
         return [info.base_name for info in self._list()]
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of its files in bytes, by name. Return an empty dict if it does not exist."""
+        """Return the sizes of the folder's files in bytes, by name; an empty dict if the folder does not exist."""
         return {info.base_name: info.size for info in self._list() if info.is_file}
 
     def times(self, names: Sequence[str]) -> list[int | None]:

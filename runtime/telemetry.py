@@ -357,7 +357,7 @@ class Lines(logging.Formatter):
     """Formats events as text, or as lines of JSON with the `fields` of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line."""
+        """Format an event as one line."""
         if not logs_json():
             return super().format(record)
         more = {"logger": record.name, **getattr(record, "fields", {})}

@@ -104,7 +104,7 @@ class Dictionaries:
             self.add(each)
 
     def add(self, dictionary: Dictionary) -> None:
-        """Add a dictionary."""
+        """Add a dictionary, as the newest of its kind."""
         self.by_number[dictionary.number] = dictionary
         self.newest[dictionary.kind] = dictionary
 

@@ -294,7 +294,7 @@ class Handled(Generic[S]):
 
     @property
     def state(self) -> S:
-        """The next state."""
+        """The next state, decoded."""
         return self._past.definition.codec.decode(self._done().after)  # type: ignore[return-value] # it is S's codec
 
     @property
@@ -498,5 +498,5 @@ class Case(NamedTuple, Generic[S]):
     state: S  # the recorded next state
 
     def when(self) -> Handled[S]:
-        """Handle the message."""
+        """Handle the recorded message, and return the result for expectations."""
         return self.given.when(self.message, headers=self.headers)

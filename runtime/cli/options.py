@@ -124,7 +124,7 @@ class Declared:
 
     @property
     def kind(self) -> Any:  # noqa: ANN401 - types
-        """The type without `None`."""
+        """The type of the field, without `None`."""
         kinds = [each for each in get_args(self.hint) if each is not NoneType]
         return kinds[0] if len(kinds) < len(get_args(self.hint)) else self.hint
 
@@ -141,7 +141,7 @@ class Declared:
 
     @property
     def variable(self) -> str | None:
-        """The environment variable."""
+        """The name of the option's environment variable."""
         of_key = "_".join(filter(None, ("CONSISTENT", self.group, self.name))).upper()
         named: str | None = self.field.metadata.get("envvar", None if self.group is None else of_key)
         return named
@@ -208,7 +208,7 @@ class _Group:
                 yield each.name, group or Declared(each, hints[each.name], table)
 
     def options(self) -> Iterator[Declared]:
-        """Yield all options."""
+        """Yield all options of the group and its nested groups."""
         for _, each in self.members():
             yield from [each] if isinstance(each, Declared) else each.options()
 

@@ -123,7 +123,7 @@ class Explorer:
         self._access = Access(Starlette(routes=[*routes, static]), self.token, hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer an HTTP request: the entry point of ASGI."""
         await self._access(scope, receive, send)
 
     async def _table(self) -> Table:

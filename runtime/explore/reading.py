@@ -143,7 +143,7 @@ def _add(sums: dict[str, Found], found: Found) -> None:
 
 
 class OpenedObject(NamedTuple):
-    """A stream with its head."""
+    """The stream of a business object, with its decoded head."""
 
     handler: str
     business_id: str
@@ -341,7 +341,7 @@ def _open(folder: str, batch_id: str) -> OutcomeFiles | None:
 
 
 def outcomes_of_batch(folder: str, batch_id: str, chosen: Mapping[str, str | None], skip: int) -> Found:
-    """Count the outcomes of a batch, and list some of those that match."""
+    """Count the outcomes of a batch, and list some outcomes that match."""
     files = _open(folder, batch_id)
     if files is None:
         return {"has_files": False, "kinds": [], "outcomes": [], "chosen": chosen, "next": None}

@@ -45,7 +45,7 @@ _COUNT = "Count_"
 
 
 class BatchStatus(StrEnum):
-    """The progress of a batch."""
+    """The progress of a batch, as the ledger records it."""
 
     STARTED = "started"
     PUBLISHED = "published"
@@ -169,7 +169,7 @@ _PRUNED_AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """The counter of a ledger."""
+    """The counter of a ledger: the next batch number, and the algorithm of the table."""
 
     next: int = 1
     algorithm: str | None = None  # of the table's batches
@@ -388,7 +388,7 @@ class Ledger:
     async def batches(self, limit: int, after: BatchRecord | None = None) -> list[BatchRecord]:
         """Return the newest batches: open ones by descending number, then finished ones, latest end first.
 
-        With `after`, returns only finished batches after it. Costs one request per batch, and one for every 1,000 markers.
+        With `after`, returns only finished ones after it. Costs one request per batch, and one for every 1,000 markers.
         """
         markers: list[Row] = []
         if after is None:

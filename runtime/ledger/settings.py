@@ -103,7 +103,7 @@ class TableSettings:
         return await until_undisturbed((retries or RetryPolicy()).beside(table), attempt)
 
     def check_use(self, follows: str | None = None) -> None:
-        """Raise `UsageError` if the table was switched to another one, or is used only to reprocess another one.
+        """Raise `UsageError` if the table was switched to another table, or is only used to reprocess another table.
 
         `follows`: the table that the caller reprocesses.
         """

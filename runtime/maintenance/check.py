@@ -70,12 +70,12 @@ class Checked:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def document(self) -> dict[str, Any]:
-        """Return the result as JSON."""
+        """Return the result as a JSON document."""
         return asdict(self)
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Checked:
-        """Parse the JSON of `document`."""
+        """Parse a result of `document`."""
         faults, repaired = ([Fault(**each) for each in document[name]] for name in ("faults", "repaired"))
         return cls(**{**document, "faults": faults, "repaired": repaired})
 

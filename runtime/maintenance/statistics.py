@@ -68,7 +68,7 @@ class TableCount:
         self._counts[key] = self._counts[key].plus(count) if key in self._counts else count
 
     def document(self) -> list[HandlerCount]:
-        """Return the sums for JSON."""
+        """Return the sums as a JSON document."""
         return list(self._counts.values())
 
     def merge(self, document: Iterable[Sequence[Any]]) -> None:
@@ -115,7 +115,7 @@ async def object_keys(table: Table, prefix: str = "") -> AsyncIterator[str]:
 
 
 def _of_row(row: Row, first_event: int | None) -> HandlerCount | None:
-    """Count a row, or return None if it has no handler. `first_event` is that of its stream, if any."""
+    """Count a row, or return None if it has no handler. `first_event` is the first event of its stream, if any."""
     if not _may_be_of_handler(row):
         return None
     if row.row_key == ENTITY:

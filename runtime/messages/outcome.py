@@ -73,7 +73,7 @@ _END = 100  # characters kept from the end of a long error, which names the line
 
 
 class Status(StrEnum):
-    """The result of a delivery."""
+    """The kind of result of a delivery."""
 
     PROCESSED = "processed"
     DUPLICATE = "duplicate"

@@ -325,7 +325,7 @@ class _Parser:
         self.messages[position] = dead_letter(envelope, reason, problem, name, business_id, length=length)
 
     def parse(self) -> None:
-        """Parse all bodies except those of dead letters."""
+        """Parse the bodies of all deliveries that are not dead letters."""
         positions_by_type: defaultdict[str, list[int]] = defaultdict(list)
         for position, (type_, message) in enumerate(zip(self.envelopes.types, self.messages, strict=True)):
             if message is None:

@@ -48,14 +48,14 @@ PARTITION = "deliveries."  # begins the partition keys of customers
 
 
 class KeyState(IntEnum):
-    """The value of a key."""
+    """The state of a key that is locked or sealed."""
 
     LOCKED = 0
     SEALED = 1
 
 
 class DeliveryKey(NamedTuple):
-    """One message to one customer."""
+    """Identifies one message to one customer."""
 
     customer: str
     message: IdKey

@@ -132,7 +132,7 @@ class ThreadedPublisher(Publisher):
         self.thread = ThreadPoolExecutor(1)
 
     async def close(self) -> None:
-        """Stop the thread."""
+        """Stop the thread of the publisher."""
         self.thread.shutdown()
 
 

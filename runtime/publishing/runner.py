@@ -68,7 +68,7 @@ class PublishResult:
 
     @property
     def refused(self) -> list[Record]:
-        """The records of dead letters."""
+        """The records that are dead letters."""
         return [each for each in self.records if each.result.is_letter]
 
 

@@ -84,7 +84,7 @@ class Consumer:
 
     @property
     def counts(self) -> Counts:
-        """The counts so far."""
+        """The number of deliveries with each status, and of published outputs, so far."""
         handled = self._streams.counts if self._streams else Counter[str]()
         return {**handled, "published": self._published}
 
@@ -218,7 +218,7 @@ class Consumer:
                 await _passed(self._has_finished)
 
     async def _settle(self, ready: Sequence[Received]) -> None:
-        """Publish the outputs of finished deliveries, then acknowledge each delivery. Retry until the target answers."""
+        """Acknowledge finished deliveries after publishing their outputs. Retry until the target answers."""
         failures = 0
         while ready := [each for each in ready if not each.is_lost]:
             outputs = [output for each in ready for output in each.outputs]
@@ -255,7 +255,7 @@ class Consumer:
             await asyncio.sleep(1)
 
     def _measure(self) -> None:
-        """Set the gauges."""
+        """Update the gauges of the metrics."""
         lanes = [*self._lanes.values()]
         oldest = [
             next(iter(each), None) for each in (self._queued, *(lane.waiting.values() for lane in lanes))

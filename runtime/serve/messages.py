@@ -109,10 +109,10 @@ class Source(Protocol):
         """
 
     async def acknowledge(self, received: Sequence[Received]) -> None:
-        """Acknowledge finished deliveries."""
+        """Acknowledge deliveries whose outputs were published."""
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Close the connection."""
 
 
 async def taken(buffer: asyncio.Queue[T], most: int, linger: float) -> list[T]:

@@ -48,13 +48,13 @@ class Troubles(dict[str, str]):
     """The services that do not answer, by name, with the reason. Each change is logged once."""
 
     def add(self, name: str, error: Exception) -> None:
-        """Note that a service does not answer."""
+        """Record that a service does not answer."""
         if name not in self:
             LOG.warning("%s is away, consumption pauses: %s", name, error)
         self[name] = str(error)
 
     def end(self, name: str) -> None:
-        """Note that a service answers."""
+        """Record that a service answers again."""
         if self.pop(name, None) is not None:
             LOG.warning("%s is back", name)
 

@@ -194,7 +194,7 @@ class BatchFolders:
         open_folder(self._batch()).touch(HELD_BACK_MARKER)
 
     def release(self) -> None:
-        """Remove the mark of `hold_back`."""
+        """Delete the file that `hold_back` writes."""
         open_folder(self._batch()).delete_file(HELD_BACK_MARKER)
 
     def outcomes(self, number: int | None = None) -> DataFrame:

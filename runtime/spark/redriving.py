@@ -119,7 +119,7 @@ class RedrivenLetters:
 
     @property
     def path(self) -> str:
-        """The hidden folder."""
+        """The path of the hidden folder."""
         return within(self.out, "_redrive", self.batch_id)
 
     @property
@@ -188,7 +188,7 @@ class RedrivenLetters:
         self.remove()
 
     def remove(self) -> None:
-        """Delete the frozen file."""
+        """Delete the file of frozen dead letters."""
         self._folder.delete()
         self._folder.parent.delete_if_empty()
 

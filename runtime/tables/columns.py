@@ -49,7 +49,7 @@ class Buffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether the batch is full."""
+        """Whether the record batch is full."""
         return self.rows >= self.MAX_ROWS or self._bytes >= self.MAX_BYTES
 
     def add(self, values: Mapping[str, Sequence[Any]], count: int, size: int) -> None:

@@ -284,7 +284,7 @@ def read_letters(
 
 
 def read(store: str, table: str, request: Request) -> pa.Table:
-    """Read a table."""
+    """Read the requested columns and rows of a table."""
     return pa.Table.from_batches(scan(store, table, request), request.schema)
 
 

@@ -182,7 +182,7 @@ class Decoded:
 
     @cached_property
     def count(self) -> int:
-        """The number of versions."""
+        """The number of versions in the part."""
         return sum(index.count for index in self._indexes)
 
     @cached_property
@@ -203,7 +203,7 @@ class Decoded:
 
     @cached_property
     def run(self) -> Run:
-        """The fully decoded run."""
+        """The run or tail, fully decoded."""
         return run_of(self.stream, self._event)
 
     @cached_property

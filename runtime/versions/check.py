@@ -27,7 +27,7 @@ from runtime.versions.run import Run, dates, read_index, read_run
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A corrupt row."""
+    """A corrupt row, with a description of the problem."""
 
     stream: str
     row: str

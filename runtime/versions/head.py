@@ -240,7 +240,7 @@ def _reading() -> reading:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """Marks an object as forgotten."""
+    """Marks a business object as forgotten."""
 
     at: int  # in microseconds since 1970 UTC
     refuses: bool = True  # False: messages enqueued later begin a new history

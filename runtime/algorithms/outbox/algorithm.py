@@ -228,7 +228,7 @@ class OutboxAlgorithm(ABC):
         )
 
     def refused(self, message: Prepared, reason: Reason, problem: str) -> Outcome:
-        """Return a dead letter."""
+        """Return the dead letter for a rejected message."""
         name, length = self.handler.name, self.batch.limits.error
         return dead_letter(message.envelope, reason, problem, name, message.business_id, length=length)
 

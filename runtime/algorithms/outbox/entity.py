@@ -69,7 +69,7 @@ class Entry:
 
     @property
     def is_pending(self) -> bool:
-        """Whether the message is unfinished."""
+        """Whether the message is unfinished, so that its outputs may be unpublished."""
         return self.outputs is not None
 
     @property
@@ -130,7 +130,7 @@ def _entry(fingerprint: bytes, now: int, version: int, *pending: Any) -> Entry: 
 
 
 MAX_OUTBOX_BYTES = 512 * 2**10
-"""The limit when an entry is added. The columns are larger, because attempts are registered later."""
+"""The maximum size when an entry is added. The columns are larger, because attempts are registered later."""
 
 _STATE = chunk_names("State", MAX_STATE_BYTES // CHUNK)
 _OUTBOX = chunk_names("Outbox", MAX_OUTBOX_BYTES // CHUNK + 2)
@@ -177,7 +177,7 @@ class Entity:
         return self if len(rest) == len(self.outbox) else replace(self, outbox=rest, outbox_bytes=None)
 
     def finished(self, message_ids: Collection[IdKey]) -> Entity:
-        """Return the entity with messages marked as finished, or unchanged if all of them already are."""
+        """Return the entity with messages marked as finished, or unchanged if all are finished."""
         found = {key: self.outbox[key] for key in message_ids if key in self.outbox}
         done = {key: entry.finished() for key, entry in found.items() if entry.is_pending}
         return replace(self, outbox={**self.outbox, **done}, outbox_bytes=None) if done else self
@@ -218,7 +218,7 @@ class Entity:
         return len(pack_entries(self.outbox)) if self.outbox_bytes is None else self.outbox_bytes
 
     def properties(self) -> Properties:
-        """Encode the row."""
+        """Encode the entity as properties of a row."""
         properties: dict[str, Value] = {
             "Algorithm": self.algorithm,
             "StateSchema": self.schema,
@@ -238,7 +238,7 @@ class Entity:
 
 
 def read_entity(row: Row) -> Entity:
-    """Decode a row. Raises `StoredDataError`."""
+    """Decode the row of an entity. Raises `StoredDataError`."""
     properties = row.properties
     with reading_row("The entity", row):
         outbox = join(properties, _OUTBOX) if _OUTBOX[0] in properties else None

@@ -183,7 +183,7 @@ class TokenStore:
                 raise ConcurrencyConflictError(parent.name, str(error)) from error
 
     async def find(self, tokens: Sequence[Token]) -> list[tuple[Token, str]]:
-        """Return those of the tokens that exist, in order, with their ETags. Costs one request per token."""
+        """Return the tokens that exist, in the given order, with their ETags. Costs one request per token."""
         rows = [(token, await self.table.get(PARTITION + token.chain, token.row_key)) for token in tokens]
         return [(token, row.etag) for token, row in rows if row is not None]
 

@@ -421,7 +421,7 @@ async def truncate_stream(
 
 
 async def read_runs(partition: Partition) -> tuple[Stream, Head, list[RunIndex]] | None:
-    """Read a stream. Return it, its head, and its runs followed by the segments of its tail, or `None` if missing."""
+    """Return a stream, its head, and its runs followed by the segments of its tail, or `None` if it does not exist."""
     slice_ = await Stream.try_read(
         partition, slice_size=None, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES
     )

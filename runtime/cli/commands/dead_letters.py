@@ -85,7 +85,7 @@ class LetterOptions:
 
 @dataclass(slots=True)
 class LettersReport:
-    """The first of the selected dead letters, all of them in groups, and the number of deliveries not stored."""
+    """The first selected dead letters, the groups of all selected ones, and the number of deliveries not stored."""
 
     limit: int = 0
     is_grouped: bool = True

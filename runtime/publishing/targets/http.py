@@ -47,7 +47,7 @@ class HttpTarget(publisher.OneByOneTarget):
 
 
 class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
-    """Sends outputs as requests."""
+    """Sends each output as an HTTP request."""
 
     def __init__(self, target: HttpTarget) -> None:
         super().__init__(target)

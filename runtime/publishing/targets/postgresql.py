@@ -29,7 +29,7 @@ _FORM = (
 
 
 class PostgresTarget(SqlTarget):
-    """A PostgreSQL database."""
+    """A PostgreSQL database as a target."""
 
     parameter = "%s"
     number = "BIGINT"

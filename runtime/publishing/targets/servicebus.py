@@ -56,7 +56,7 @@ class ServiceBusTarget(Target):
 
 
 class ServiceBusPublisher(Publisher):
-    """Sends outputs in batches."""
+    """Sends outputs in batches of Service Bus messages."""
 
     def __init__(self, target: ServiceBusTarget) -> None:
         self._target = target

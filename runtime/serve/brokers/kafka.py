@@ -61,7 +61,7 @@ _OF_PRODUCERS = ("transaction.timeout.ms", "linger.ms", "compression.type")  # a
 
 
 class _Place:
-    """The parts of a URL."""
+    """The parts of a Kafka URL."""
 
     def __init__(self, url: str) -> None:
         found = Topics.read(url, _FORM, ("group",), _SECONDS)

@@ -58,7 +58,7 @@ class TopicSource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> TopicReader:  # noqa: ARG002, N802 - Spark's
-        """Return the reader."""
+        """Return the reader of the stream."""
         return TopicReader(self.log)
 
 

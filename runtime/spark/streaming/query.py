@@ -72,7 +72,7 @@ WHAT_TO_DO = (
 
 
 class Planned(NamedTuple):
-    """A planned micro-batch."""
+    """A micro-batch that Spark has planned."""
 
     checkpoint: str  # its id
     offsets: str  # a digest of them

@@ -156,7 +156,7 @@ class EventLoop:
             self._cancel(*running)
 
     def close(self) -> None:
-        """Close the loop."""
+        """Close the event loop."""
         self._loop.close()
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -67,7 +67,7 @@ class Group:
 
     @property
     def size(self) -> int:
-        """The estimated memory in bytes."""
+        """The estimated memory of the group, in bytes."""
         return self.text_bytes + DELIVERY_BYTES * len(self.problems)
 
     def has_room(self, deliveries: int, text: int) -> bool:

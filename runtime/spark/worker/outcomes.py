@@ -134,7 +134,7 @@ class OutcomeWriter:
 
 
 def to_arrow(collected: Sequence[Outcomes]) -> pa.RecordBatch:
-    """Convert outcomes to Arrow."""
+    """Convert the outcomes of streams to a record batch."""
     return _to_arrow([_piece(outcomes) for outcomes in collected])
 
 
@@ -298,7 +298,7 @@ class OutcomeFileWriter:
 
     @property
     def is_open(self) -> bool:
-        """Whether the file exists."""
+        """Whether the file was created."""
         return self._writer is not None
 
     def open(self) -> None:
