@@ -43,7 +43,7 @@ PLAIN_CHARACTERS = "".join(
 """The ASCII characters that are stored unchanged, in order."""
 
 BETWEEN_KEYS = "\t"
-"""Separates partition and row key. It is escaped in keys, and sorts before all their characters."""
+"""Separates partition and row key. It is escaped in keys, and sorts before all characters of stored keys."""
 
 _REMEMBERED = 1024
 _SHOWN = 60

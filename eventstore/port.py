@@ -45,7 +45,7 @@ Properties = Mapping[str, Value]
 """The properties of a row or an event, by name."""
 
 Scope = Literal["process", "machine", "network"]
-"""Who can reach a store: its process, its machine, or the network."""
+"""The scope of a store, from which it can be reached: one process, one machine, or the network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Table(Protocol):
     """The scope of the table's store."""
 
     async def get(self, partition_key: str, row_key: str) -> Row | None:
-        """Read one row. Return None if it does not exist."""
+        """Read one row. Return None if the row does not exist."""
 
     async def query(
         self,
@@ -256,7 +256,7 @@ class LeavesTraces(Protocol):
 
 @runtime_checkable
 class MayBeReplaced(Protocol):
-    """Stores in a file, which may be deleted while it is open."""
+    """Stores in a file, which may be deleted or replaced while it is open."""
 
     def is_replaced(self) -> bool:
         """Return whether the open file was deleted or replaced. If so, open the store again."""
@@ -312,7 +312,7 @@ def pause_seconds(failures: int, first: float, longest: float) -> float:
 
 
 def sleep_beside(*tables: Table) -> Sleep:
-    """Return a sleep function for work on these tables: one that blocks unless a table is on the network."""
+    """Return a sleep function for work on some tables: a blocking one, unless a table is on the network."""
     if any(table.scope == "network" for table in tables):
         from asyncio import sleep  # noqa: PLC0415 - not needed by scripts without an event loop
 

@@ -446,7 +446,7 @@ class Codec(Generic[M]):
         return encoded if self._comes_back(model) else self.canonical(model, encoded)[1]
 
     def _comes_back(self, value: Any) -> bool:  # noqa: ANN401 - any field value
-        """Return whether a value certainly decodes to itself. If not, it must be compared."""
+        """Return whether a value certainly decodes to itself. Any other value must be compared."""
         kind = type(value)
         if kind in _CERTAIN and kind is not float:
             return True
@@ -484,7 +484,7 @@ class Codec(Generic[M]):
             raise CodecError(f"{self._place_of_failure(model)} cannot be encoded: {error}") from error
 
     def reread(self, data: bytes) -> M:
-        """Decode the result of `encode`. Raises `CodecError` if it is invalid."""
+        """Decode the result of `encode`. Raises `CodecError` for invalid data."""
         try:
             return self._read(data)
         except ValidationError as error:

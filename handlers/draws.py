@@ -184,7 +184,7 @@ class SeededRandom(random.Random):
         return drawn
 
     def _places(self, count: int, k: int) -> list[int]:
-        """Return `k` different numbers below `count`: by rejection if they are few of many, otherwise from a pool."""
+        """Return `k` different numbers below `count`: by rejection if `k` is small, otherwise from a pool."""
         if not 0 <= k <= count:
             raise ValueError(f"A sample of {k} items needs a population of at least {k}, not {count}.")
         small = _SMALL_POOL

@@ -66,7 +66,7 @@ _FUNCTIONS: Mapping[str, Mapping[str, str]] = {
     "os": {"urandom": RANDOM, "getrandom": RANDOM, **dict.fromkeys(_names(_ENVIRONMENT), IO)},
     "platform": dict.fromkeys(_names("node platform uname system release version machine processor"), IO),
 }
-"""Functions by module, with their alternatives. Those that this version of Python lacks are skipped."""
+"""Functions by module, with their alternatives. Functions that this version of Python lacks are skipped."""
 
 PURE_WITH: Mapping[str, int] = {"time.gmtime": 1, "time.asctime": 1, "time.strftime": 2}
 """Functions that are pure with this number of arguments, one of which is the time."""
@@ -78,13 +78,13 @@ _EVENT_FAMILIES = _names(
 """Prefixes, before the dot, of audit events of I/O."""
 
 EVENTS: Mapping[str, str] = {"builtins.input": IO, "time.sleep": WAITING}
-"""Other audit events, with their alternatives. Not every version of Python has all of them."""
+"""Other audit events, with their alternatives. Not every version of Python has every event."""
 
 _EXEMPT = _names(
     "importlib _frozen_importlib _frozen_importlib_external zipimport logging warnings linecache traceback "
     "zoneinfo"
 )
-"""Modules that may call all of these functions, since a handler's result does not depend on the calls."""
+"""Modules that may call all guarded functions, because the result of a handler does not depend on these calls."""
 
 
 def check(call: str, instead: str) -> None:

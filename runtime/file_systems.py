@@ -111,7 +111,7 @@ class Folder:
         self.files.move(self.path, target.path)
 
     def move_file(self, name: str, target: Folder) -> None:
-        """Move a file into another folder. An object store copies it."""
+        """Move a file into another folder. On an object store, the file is copied."""
         if self.moves_whole:
             self.files.move(self.path_of(name), target.path_of(name))
             return
@@ -206,7 +206,7 @@ def open_folder(url: str) -> Folder:
 
 
 def _azure(url: str, **signature: str) -> Folder:
-    """Return a folder of Azurite, `azurite://HOST:PORT/CONTAINER/FOLDER`, or of an account with its key or token."""
+    """Return a folder of Azurite, `azurite://HOST:PORT/CONTAINER/FOLDER`, or of an account with a key or token."""
     from pyarrow.fs import AzureFileSystem  # noqa: PLC0415 - as in `open_folder`
 
     parts = urlsplit(url, allow_fragments=False)

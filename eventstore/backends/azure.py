@@ -294,7 +294,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=F
 
 
 def encode(partition_key: str, row_key: str, properties: Mapping[str, Value]) -> str:
-    """Return the JSON of a row with these escaped keys."""
+    """Return the JSON of a row. The keys are already escaped."""
     entity: dict[str, Any] = {"PartitionKey": partition_key, "RowKey": row_key}
     for name, value in properties.items():
         encoded = _ENCODERS.get(type(value))

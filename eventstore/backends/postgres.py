@@ -47,7 +47,7 @@ from eventstore.limits import merge, prepare
 from eventstore.port import Operation, Page, Row, Value, Verb
 
 FORMAT = "consistent-messaging rows, format 1"
-"""The comment of each SQL table, to recognise it."""
+"""The comment of each SQL table of a store, which identifies such tables."""
 
 MAX_CONNECTIONS = 8
 """The maximum number of connections of an event loop; further calls wait."""
@@ -166,7 +166,7 @@ class _Changes:
 
     @property
     def merges(self) -> bool:
-        """Whether the transaction merges rows. If so, they must be read first."""
+        """Whether the transaction merges rows. If so, the stored rows must be read first."""
         return any(each.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE) for each in self.operations)
 
     @property
@@ -376,7 +376,7 @@ class _LoopPool:
             await asyncio.gather(*map(self._commit_in_turn, alone.values()))
 
     async def _commit_together(self, group: Sequence[_Waiting]) -> None:
-        """Commit a group at once. If the server rolls it back, settle no transaction; each is then retried alone."""
+        """Commit a group at once. If the server rolls back, settle no transaction; each one is then retried alone."""
         try:
             await self._send([(changes, {}) for changes, _ in group])
         except StoreUnavailableError as error:
@@ -443,7 +443,7 @@ class _LoopPool:
 
 @asynccontextmanager
 async def _answered_in(seconds: float) -> AsyncIterator[None]:
-    """Raise `TimeoutError` in the block after these seconds. Time in which the event loop was blocked does not count.
+    """Raise `TimeoutError` in the block after `seconds`, not counting time in which the event loop was blocked.
 
     A single timer would end a block whose answer arrived while the loop was blocked.
     """

@@ -643,7 +643,7 @@ class SqliteTable(SqlTable):
             return read_page(bounds, self.plain(connection, cursor), most=most)
 
     def _project_first(self, bounds: tuple[str, str, str], select: Sequence[str]) -> Page | None:
-        """Read rows in one statement. Return None if it cannot return all requested large properties."""
+        """Read rows in one statement. Return None if one statement cannot return all requested large properties."""
         # It returns those of the first row, a stream's header or the first of some events, up to `ALONG_BYTES`.
         with self._store.reading() as connection:
             rows = connection.statement.execute(self.sql.project_first, (bounds[1], *bounds)).fetchall()

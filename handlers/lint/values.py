@@ -35,7 +35,7 @@ class Owner(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance of a user's class, or of a library class by its full name; "" if its class is unknown.
+    """An instance of a user's class, or of a library class by full name; "" if the class is unknown.
 
     `element` is the value of its items in iteration, `item` that of subscripts, and `parts` the members of a tuple of
     known length. `after` restricts the attributes of `super()` to those of later classes.
@@ -101,7 +101,7 @@ class Class:
 
     @cached_property
     def mro(self) -> list[Class | str]:
-        """The class and its bases, nearest first. Those of libraries are full names."""
+        """The class and its bases, nearest first. Library classes are given by full name."""
         order: dict[Class | str, None] = {}
 
         def collect(class_: Class) -> None:
@@ -431,7 +431,7 @@ class Scope(ABC):
         return self.checker.classes[node]
 
     def local(self, name: str) -> Value | None:
-        """Return the value of a name in this or an enclosing scope, None if it has none."""
+        """Return the value of a name in this or an enclosing scope, None for an unknown name."""
         if name in self.names or name in self.globals or self.parent is None:
             return None if name in self.globals else self.names.get(name)
         return self.parent.local(name)

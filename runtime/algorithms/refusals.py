@@ -137,7 +137,7 @@ class Refusals:
                 self._change(position, letter, is_gone=True)
 
     def letters(self, decided: int) -> Sequence[Letter] | None:
-        """Return all dead letters after the first `decided` deliveries, or `None` if these changed nothing."""
+        """Return all dead letters after the first `decided` deliveries, or `None` if the deliveries changed nothing."""
         changes = [change for change in self._changes if change[0] < decided]
         if not changes:
             return None

@@ -161,7 +161,7 @@ def _version_of(row: Mapping[str, Any]) -> Version:
 
 
 def prepare_parts(folder: Path) -> None:
-    """Create a folder, and delete unfinished files. Raises `UsageError` if it contains the export of a table."""
+    """Create a folder, and delete unfinished files. Raises `UsageError` if the folder has the export of a table."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / tables.MANIFEST).exists():
         raise UsageError(f"{folder} contains the export of a table. Choose another folder.")

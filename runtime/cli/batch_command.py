@@ -78,7 +78,7 @@ def command_on(command: str, states: TablePlace, *more: str) -> str:
 
 @contextmanager
 def resumable(batch_id: str, states: TablePlace) -> Iterator[None]:
-    """Append to the errors of a batch the command that resumes or abandons it."""
+    """Append to each error of a batch the command that resumes or abandons the batch."""
     try:
         yield
     except BatchHeldBackError as error:
@@ -136,7 +136,7 @@ class BatchReport:
 
     @classmethod
     def of(cls, result: BatchResult) -> BatchReport:
-        """Count the outcomes of a batch. Reads them once, or twice if there are dead letters."""
+        """Count the outcomes of a batch. Reads the outcomes once, or twice if there are dead letters."""
         from runtime.spark.batch import count_outcomes, dead_letter_groups
 
         counts = count_outcomes(result.outcomes)

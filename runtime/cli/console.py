@@ -173,7 +173,7 @@ class StepProgress:
         self.show_count(done, "outputs", total)
 
     def show_rows(self, step: str, rows: int) -> None:
-        """Show the number of rows done, and start `step` if it is not the current one."""
+        """Show the number of rows done. Starts `step` unless that is the current step."""
         if step != self._sentence:
             self.step(step)
         self.show_count(rows, "rows")

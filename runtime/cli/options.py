@@ -91,7 +91,7 @@ class Only(frozenset[str]):
 
 
 def only(*names: str) -> Only:
-    """Restrict a command to some fields of a dataclass. The others keep their defaults."""
+    """Restrict a command to some fields of a dataclass. All other fields keep their defaults."""
     return Only(names)
 
 
@@ -192,7 +192,7 @@ class _Group:
 
     @classmethod
     def find(cls, hint: Any) -> _Group | None:  # noqa: ANN401 - any type
-        """Return the group for a parameter or field of this type, or `None` if it is not a dataclass."""
+        """Return the group for a parameter or field of this type, or `None` if the type is no dataclass."""
         kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
         if not is_dataclass(kind) or not isinstance(kind, type):
             return None

@@ -71,7 +71,7 @@ PageOf = Callable[[Request, Table], Awaitable[Page | Response]]
 
 
 class Explorer:
-    """Pages over one table, as an ASGI app to serve or to mount. Pages only read, except those of dead letters.
+    """Pages over one table, as an ASGI app to serve or to mount. Pages only read, except the pages of dead letters.
 
     `store` is an open store or its URL. `token` opens the pages once, by `?token=`; by default it is random. Pass ""
     if the surrounding app authenticates. `hosts` are names of the server, in addition to this machine's.

@@ -1,4 +1,4 @@
-"""Reads, for each page, a bounded part of a table and of outcome files, however large they are."""
+"""Reads, for each page, a bounded part of a table and of outcome files of any size."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ class LetterPage(NamedTuple):
 
 
 async def letters(table: Table, handler: str, after: str) -> LetterPage:
-    """Read waiting dead letters: those of streams, then of entities, then of the table.
+    """Read waiting dead letters: of streams, then of entities, then of the table.
 
     Examines up to 2,000 objects, in three requests, and reads up to 200 letters, in one request per object.
     """
@@ -332,7 +332,7 @@ _DEPTH, _BREADTH = 3, 12  # of the graph of causes
 
 
 def _open(folder: str, batch_id: str) -> OutcomeFiles | None:
-    """Open the outcomes of a batch, or return None if they cannot be read here."""
+    """Open the outcomes of a batch, or return None if this machine cannot read the folder."""
     try:
         found = OutcomeFiles.find(folder, batch_id)
     except Exception:  # noqa: BLE001 - of any file system: the page shows that there is nothing

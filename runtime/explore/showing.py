@@ -77,7 +77,7 @@ def marked(value: Any, hidden: re.Pattern[str] = HIDDEN_IN_LINE) -> Markup:  # n
 
 @pass_context
 def cut(context: Context, value: Any, path: str) -> Markup:  # noqa: ANN401 - of a document
-    """Show a value in lines; if it is long, with a link to all of it. `path` is the value's place in the document."""
+    """Show a value in lines, a long one with a link to the whole. `path` is the value's place in the document."""
     text = value if isinstance(value, str) else as_json(value, 2)
     shown = marked(text, HIDDEN)
     link = (

@@ -155,7 +155,7 @@ class PartitionCheck(RowsCheck):
         self._is_marked = False
 
     def add(self, row: Row) -> None:
-        """Check a row, and report it if it is corrupt."""
+        """Check a row, and report a corrupt one."""
         if self.of_object is None and not isinstance(row, DamagedRow):
             if row.row_key == HEADER and is_of_state(row.properties):
                 self.of_object = StreamCheck(row)

@@ -279,7 +279,7 @@ class Trace:
 
 
 async def find_trace(tables: Tables, handler: str, business_id: str) -> Trace | None:
-    """Summarize an object, or return None if missing. Reads its keys, its header, and all records of publications."""
+    """Summarize an object; None if it does not exist. Reads its keys, its header, and all records of publications."""
     found = await read_object(tables.states, handler, business_id)
     if found is None:
         return None

@@ -177,7 +177,7 @@ class PolicyReader:
         self._general: Mapping[Scope, Policy] | None = None
 
     async def decide(self, keys: Sequence[str]) -> list[Decision]:
-        """Return the decisions for streams, given by key. Costs one request if they are ASCII and close together."""
+        """Return decisions for streams, given by key. Costs one request if all keys are ASCII and close together."""
         if self._general is None:
             general = await _read(self._table, _GENERAL, f"{_GENERAL}{_LAST}")
             self._general = {policy.scope: policy for policy in general}

@@ -93,7 +93,7 @@ async def count_rows(table: Table, keys: KeyRange = ALL) -> TableCount:
 
 
 async def count_objects(table: Table, keys: KeyRange = ALL) -> TableCount:
-    """Count the streams and entities of a range of partitions. Costs two requests for every 1,000 of them."""
+    """Count the streams and entities of a range of partitions. Costs two requests for every 1,000 objects."""
     counts = TableCount()
     of_header = [*HEADER_NAMES, "StateVersions", "StateSchema", "KeptFrom", "Horizon", "Letters"]
     of_entity = ["Algorithm", "Version", "Pending"]
@@ -108,7 +108,7 @@ async def count_objects(table: Table, keys: KeyRange = ALL) -> TableCount:
 
 
 async def object_keys(table: Table, prefix: str = "") -> AsyncIterator[str]:
-    """Yield the partition keys of all streams and entities. Costs two requests for every 1,000 of them."""
+    """Yield the partition keys of all streams and entities. Costs two requests for every 1,000 objects."""
     for row_key in (HEADER, ENTITY):
         async for row in read_range(table, row_key, KeyRange(prefix), ()):
             yield row.partition_key

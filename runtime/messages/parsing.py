@@ -1,4 +1,4 @@
-"""Parse the bodies of deliveries, and reject those that do not belong to the stream they were routed to."""
+"""Parse the bodies of deliveries, and reject deliveries that were routed to another stream than their own."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _fingerprint(name: str, body: str | bytes, exact: Callable[[str | bytes], st
 
 
 class ParsingTimedOutError(BaseException):
-    """Raised by the supervisor inside a message's own validators when they exceed the time limit."""
+    """Raised by the supervisor inside a message's own validators when these exceed the time limit."""
 
 
 def prepare(
@@ -391,7 +391,7 @@ class _Parser:
             self.refuse(position, Reason.BUSINESS_ID_MISMATCH, problem)
 
     def _are_routed(self, ids: Sequence[tuple[int, Any]]) -> bool:
-        """Return whether all business ids equal those that routed the deliveries."""
+        """Return whether each business id equals the one that routed the delivery."""
         routed = [self.business_ids[position] or "" for position, _ in ids]
         if {type(id_) for _, id_ in ids} <= {UUID}:
             # Comparing bytes is faster than formatting UUIDs.

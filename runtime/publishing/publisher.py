@@ -81,12 +81,12 @@ class Publisher(ABC):
     """Sends slices one after another. The defaults suit targets without transactions."""
 
     async def open(self, name: SliceName) -> bool:
-        """Begin a slice. Return False if its marker in the target shows that it is already committed."""
+        """Begin a slice. Return False if the target has the slice's marker: the slice is already committed."""
         del name
         return True
 
     async def begin(self) -> None:  # noqa: B027 - optional
-        """Begin a transaction without a marker. Consumers call this, because they have no slices."""
+        """Begin a transaction without a marker. Consumers call this instead of `open`, because they have no slices."""
 
     @abstractmethod
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:

@@ -171,7 +171,7 @@ async def find_unpublished(
 
 @dataclass(eq=False)
 class Runner:
-    """Sends the unsent slices of `cut`, and counts the `slices` and `outputs` that it sent."""
+    """Sends the unsent slices of `cut`, and counts the `slices` and `outputs` that this runner sent."""
 
     table: Table
     publication: Publication

@@ -37,7 +37,7 @@ class Stage(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Received:
-    """A delivery: of a lane with its offset, or of a queue with its receipt. `problem` is set if it is invalid."""
+    """A delivery: of a lane with its offset, or of a queue with its receipt. An invalid one has a `problem`."""
 
     envelope: Envelope
     size: int
@@ -71,7 +71,7 @@ class Lane:
     end: Callable[[], int | None] = lambda: None
 
     def finished(self, most: int) -> list[Received]:
-        """Return the deliveries before the first one that is not done: only these may be acknowledged."""
+        """Return the deliveries before the first unfinished one: no other may be acknowledged."""
         found: list[Received] = []
         for received in self.waiting.values():
             if received.stage is not Stage.DONE or len(found) == most:
@@ -139,7 +139,7 @@ async def _nothing() -> None: ...
 
 @dataclass
 class Settlement:
-    """Publishes outputs with `send`, and then has the source acknowledge their messages.
+    """Publishes outputs with `send`, and then has the source acknowledge the messages that caused them.
 
     `send` returns when the target has confirmed all outputs. Both calls may be repeated, and raise
     `TargetUnavailableError` or `SourceUnavailableError` when another attempt may succeed.
@@ -152,7 +152,7 @@ class Settlement:
     open: Callable[[], Awaitable[None]] = _nothing
 
     async def settle(self, outputs: Sequence[CommittedOutput], received: Sequence[Received]) -> None:
-        """Publish outputs, then acknowledge the deliveries that they came from."""
+        """Publish outputs, then acknowledge the deliveries that caused the outputs."""
         if outputs:
             await self.send(outputs)
         await self.source.acknowledge(received)

@@ -135,7 +135,7 @@ Key = tuple[str, str] | None
 """Handler and business id of a stream; None for deliveries that reach no stream."""
 
 _Some = list[tuple[Received, Outcome | None]]
-"""Deliveries of one stream, each with its dead letter if it reaches no stream."""
+"""Deliveries of one stream, each with its dead letter if the delivery reaches no stream."""
 
 
 @dataclass(slots=True)

@@ -62,7 +62,7 @@ def redrive(
 def redrive_letters(
     batch: Batch, request: dead_letters.RedriveRequest, batch_id: str | None = None
 ) -> BatchResult:
-    """Redrive the requested dead letters, or those that were frozen for this batch id.
+    """Redrive the requested dead letters, or the dead letters that were frozen for this batch id.
 
     Costs the requests to find them, and a query and a transaction for each of their streams. Raises `UsageError` if no
     dead letter is selected.
@@ -136,7 +136,7 @@ class RedrivenLetters:
             return int(parquet.ParquetFile(file).metadata.num_rows)
 
     async def freeze(self, table: Table, app: App, request: dead_letters.RedriveRequest) -> int:
-        """Select the dead letters, and write them in constant memory. Return their number.
+        """Select the dead letters, and write them in constant memory. Return the number of dead letters.
 
         Raises `UsageError` for an unknown handler, and for edits of dead letters that are not selected.
         """

@@ -26,7 +26,7 @@ FOUND_SCHEMA = f"{FOUND} string"
 
 Documents = Iterator[Sequence[Any]]  # lists of JSON values
 Job = Callable[[Connection, Iterable[KeyRange]], Documents]
-"""Runs on workers, with their ranges."""
+"""Called on a worker, with the key ranges of its task."""
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def is_remote(master: str) -> bool:
 
 
 def setting(spark: SparkSession, name: str) -> str | None:
-    """Return a setting of a session, or `None` if it is not set or the platform hides it."""
+    """Return a setting of a session, or `None` if the setting is not set or hidden by the platform."""
     try:
         return spark.conf.get(name, None)
     except PySparkException:
@@ -355,7 +355,7 @@ def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def ship(spark: SparkSession, name: str) -> bool:
-    """Send a module or package to the workers of a session. Return whether it could be sent.
+    """Send a module or package to the workers of a session. Return whether this was possible.
 
     Installed packages are not sent, because they may need more than Python files.
     """
@@ -418,7 +418,7 @@ _PACKAGES = _OF_A_STORE.union(
 
 
 def check_workers(spark: SparkSession, probe: Callable[[], object]) -> None:
-    """Send missing modules of the app to the workers. Raise `UsageError` if they lack this package or `probe` fails.
+    """Send missing modules of the app to workers. Raise `UsageError` if workers lack this package or `probe` fails.
 
     Costs a task, unless the workers are known to match this process, and one more for each module sent.
     """

@@ -167,7 +167,7 @@ class Outputs:
         self._messages = {each.message_id: each for each in messages if each.type in handler.routes}
 
     def keyed(self, draw_key: bytes | None) -> Outputs:
-        """Return these outputs for a table with this secret of keyed draws, if any."""
+        """Return a copy for a table whose draws are keyed with this secret, if any."""
         app = self._app.keyed(draw_key)
         return Outputs(app, app.handlers[self._handler.name], self._messages.values())
 

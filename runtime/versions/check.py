@@ -110,7 +110,7 @@ class LettersCheck:
         self._letters += [letter._replace(envelope=None) for letter in letters]
 
     def recounted(self, stored: Properties) -> tuple[dict[str, Value | None], bool]:
-        """Return corrected values for the wrong counts of the header, and whether they can be rebuilt.
+        """Return corrected values for the wrong counts of the header, and whether the counts can be rebuilt.
 
         They cannot be rebuilt if dead letters may be lost: a row is unreadable, or the header counts more than exist.
         """
@@ -254,7 +254,7 @@ def with_changes(stored: Properties, changes: Mapping[str, Value | None]) -> dic
 
 
 def _problems(run: Run, before: Run | None) -> Iterator[str]:
-    """Yield the contradictions between a run and the one before it, and between its states and their digests."""
+    """Yield the contradictions between a run and the run before it, and between the run's states and digests."""
     if before is not None and run.first != before.last + 1:
         yield f"begins with version {run.first} instead of {before.last + 1}"
     elif before is not None and run.schema == before.schema and run.before != before.after:

@@ -151,7 +151,7 @@ class Letters:
 
 
 def _by_row(letters: Sequence[Letter], starts: Sequence[int]) -> dict[int, list[Letter]]:
-    """Group dead letters by stored row. The keys are those of `starts`: the number of the first letter in each row."""
+    """Group dead letters by stored row. The keys are among `starts`: the number of the first letter in each row."""
     rows: dict[int, list[Letter]] = {}
     for letter in letters:
         first = starts[bisect_right(starts, letter.number) - 1]
@@ -205,7 +205,7 @@ def read_waiting(properties: Properties) -> Waiting:
 
 
 def given_up(letters: Sequence[Letter], is_meant: Callable[[Letter], bool]) -> tuple[list[Letter], int]:
-    """Discard the waiting dead letters that `is_meant` selects. Return all of them, and how many were discarded."""
+    """Discard the waiting dead letters that `is_meant` selects. Return all letters, and how many were discarded."""
     meant = {letter.number for letter in letters if letter.waits and is_meant(letter)}
     changed = [
         letter._replace(state=LetterState.GIVEN_UP, envelope=None) if letter.number in meant else letter

@@ -140,7 +140,7 @@ class Tail:
 
     @property
     def size(self) -> int:
-        """The approximate size in bytes, without the state before it."""
+        """The approximate size of the segments in bytes, without the state before the tail."""
         return len(self.packed_ids) + len(self.packed)
 
     @property

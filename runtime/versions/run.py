@@ -99,7 +99,7 @@ class Run:
         return compress(pack_columns(self.schema, self.before, self.versions))
 
     def event(self, data: bytes | None = None) -> EventData:
-        """Encode the run as an event. Raises `ValueError` if it does not fit a row.
+        """Encode the run as an event. Raises `ValueError` if the event does not fit a row.
 
         `data`: its compressed columns, if the caller already has them.
         """

@@ -198,7 +198,7 @@ class Entity:
 
     @property
     def too_large(self) -> str | None:
-        """The reason why the entity does not fit its row, with a remedy, or `None` if it fits."""
+        """The reason why the entity does not fit its row, with a remedy, or `None` if the entity fits."""
         if len(self.state) > MAX_STATE_BYTES:
             return f"The state would take {len(self.state)} bytes; up to {MAX_STATE_BYTES} can be stored."
         size = self._outbox_size()
@@ -259,7 +259,7 @@ def read_entity(row: Row) -> Entity:
 
 
 ENTITY = "ENTITY"
-"""The row key of an entity. Its partition also holds its dead letters, and processed ids if they share the table."""
+"""The row key of an entity. The partition also holds its dead letters, and processed ids if these share the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +340,7 @@ class Entities:
 
 
 async def with_letters(table: Table, entity: Entity) -> Entity:
-    """Read the dead letters of an entity, if it has any."""
+    """Return the entity with its dead letters, which are read if there are any."""
     # They may be newer than the entity, but then its conditional write fails.
     if not entity.letter_rows:
         return entity

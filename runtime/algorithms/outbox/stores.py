@@ -71,7 +71,7 @@ class DeduplicationStore:
         return forgotten
 
     async def _forget(self, entity: str, row_keys: list[str]) -> int:
-        """Delete rows in one transaction, or no row if another process deleted one of them. Return their number."""
+        """Delete rows in one transaction, or no row if another process deleted one. Return how many were deleted."""
         try:
             await self.table.transact(entity, [Operation.delete(key) for key in row_keys])
         except RowNotFoundError:

@@ -71,7 +71,7 @@ class _NewContext(Context):
         self._captures = captures
 
     def capture(self, name: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - plain data of any kind
-        """Return the recorded value of a name, or capture it now."""
+        """Return the recorded value of a name, or capture a new value."""
         recorded = self._recorded or {}
         if name in recorded:
             return super().capture(name, function)
@@ -134,7 +134,7 @@ class Reprocessor:
 
 
 class _Stream:
-    """One stream while it follows the recorded one."""
+    """A stream of the second table while it follows the recorded stream."""
 
     def __init__(self, of: Reprocessor, business_id: str, deliveries: Deliveries) -> None:
         self._of = of
@@ -265,7 +265,7 @@ class _Stream:
         self._add(dead_letter(envelope, Reason.HELD_BACK, _WAITS, *self._names))
 
     def _borrowed(self, history: History, followed: int) -> History:
-        """Return a history that ends with the recorded state after a version. Nothing may be appended to it."""
+        """Return a history that ends with the recorded state after a version. Never append to this history."""
         head, codec = self._recorded[0], self._handler.codec
         encoded, schema, now = self._handler.initial, codec.version, 0
         if followed and (head.state is not None or self._versions):
@@ -456,7 +456,7 @@ class _Stream:
         return Outcome(envelope, *self._names, Status.PROCESSED, None, text, number, outputs)
 
     def _published_before(self, version: Version, envelope: Envelope) -> Sequence[Published] | None:
-        """Return the recorded outputs of a version, or `None` if the code that made them is not known."""
+        """Return the recorded outputs of a version, or `None` if the code that made the version is unknown."""
         if version.record.outputs_digest == NO_OUTPUTS:
             return ()
         delivery = prepare(self._of.was, self._business_id, envelope)

@@ -64,7 +64,7 @@ class LetterOptions:
     )
 
     def selection(self, *, must_choose: bool = False) -> Selection:
-        """Return the selection. Raises `UsageError` if it is invalid, or if it is empty and `must_choose` is set."""
+        """Return the selection. Raises `UsageError` for an invalid one, and with `must_choose` for an empty one."""
         stream = None
         if self.stream is not None:
             handler, _, business_id = self.stream.partition("/")

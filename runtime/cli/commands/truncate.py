@@ -402,7 +402,7 @@ class CleanUpOptions(ScanOptions):
         self.for_versions()
 
     def for_versions(self) -> SparkOptions:
-        """Return the Spark options for truncating versions. Raises `UsageError` if they are invalid."""
+        """Return the Spark options for truncating versions. Raises `UsageError` for invalid options."""
         return SparkOptions(self.master or DEFAULT_MASTER, self.remote, self.log_file, self.settings)
 
 

@@ -144,7 +144,7 @@ class KafkaTarget(Target):
         return self._names.get(type_, type_)
 
     async def prepare(self, types: Collection[str]) -> None:
-        """Check that the topics exist. Some clusters create them on demand."""
+        """Check that the topics exist. Some clusters create topics on demand."""
         topics = sorted({MARKERS, *map(self.topic_of, types)})
         with _translated_errors(self.name):
             try:
@@ -202,7 +202,7 @@ class KafkaPublisher(publisher.ThreadedPublisher):
 
     @publisher.in_thread
     def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Send outputs with the business id as key, which keeps their order."""
+        """Send outputs with the business id as key, so outputs of one object keep their order."""
         refused = []
         with _translated_errors(self._target.name):
             for output in outputs:

@@ -230,7 +230,7 @@ class KafkaSettlement(Settlement):
             raise TargetUnavailableError(f"{self.name} does not answer.") from error
 
     async def _open(self) -> None:
-        """Connect early, so the first outputs need not wait for it."""
+        """Connect early, so the first outputs need not wait for the connection."""
         with suppress(TargetUnavailableError):  # it is tried again with them
             await self._call(self._begun)
 

@@ -63,7 +63,7 @@ class TopicSource(DataSource):
 
 
 class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches, and reads them. A partition that is added later is read from its start."""
+    """Plans and reads micro-batches. A partition that is added to a topic later is read from its start."""
 
     def __init__(self, log: KafkaLog) -> None:
         self._log = log

@@ -114,7 +114,7 @@ class Checkpoint:
         return Planned(id_, digest, dict(file for each in files for file in each))
 
     def changed(self, files: Mapping[str, int]) -> list[tuple[str, bool]]:
-        """Return each file that is missing or has another modification time, and whether it is missing.
+        """Return each file that is missing or has another modification time, with whether the file is missing.
 
         Checks only local disks and the file system of the checkpoint, because Spark may use other credentials
         elsewhere. Costs a request for each file on an object store.
@@ -271,7 +271,7 @@ class Admission:
             )
 
     def find(self, rounds: Rounds, epoch: int, planned: Planned) -> BatchRecord | None:
-        """Return the record of an epoch, or `None` if it is new. Raises `BatchRefusedError`.
+        """Return the record of an epoch, or `None` for a new epoch. Raises `BatchRefusedError`.
 
         Costs one request, and two more for the first new epoch after a start.
         """
@@ -303,7 +303,7 @@ class Admission:
             self.checkpoint.claim(us)
 
     def _owner(self) -> CheckpointOwner | None:
-        """Return the owner of the checkpoint, if any. Raises `BatchRefusedError` if it is another query."""
+        """Return the owner of the checkpoint, if any. Raises `BatchRefusedError` if another query is the owner."""
         owner = self.checkpoint.owner()
         if owner is None:
             return None
@@ -360,7 +360,7 @@ class EpochPlaces:
             )
 
     def place_of(self, epoch: int) -> str | None:
-        """Return the folder of the outcomes of an epoch, or `None` if they were merged."""
+        """Return the folder of an epoch's outcomes, or `None` if the outcomes were merged."""
         if self._folder().sub(f"batch_id={self.query}-{epoch}").exists():
             return self.working
         return None if self._is_merged(epoch) else self.out
@@ -565,7 +565,7 @@ class Stream:
             return RunningStream(writer.start(), self.show_rest if trigger == AVAILABLE_NOW else None)
 
     def run(self, df: DataFrame, trigger: Trigger = None) -> None:
-        """Run the query until it ends, or until Ctrl-C. Raises the error that stopped it."""
+        """Run the query until it ends, or until Ctrl-C. Raises the error that stopped the query."""
         query = self.start(df, trigger)
         try:
             with session.failing_as(BatchFailedError, f"Nothing is lost: {_START_AGAIN}."):
@@ -651,7 +651,7 @@ class Stream:
 
 
 class RunningStream(StreamingQuery):
-    """Spark's query, which calls `at_end` before it reports that it has ended."""
+    """Spark's query, wrapped to call `at_end` before it reports that the query has ended."""
 
     def __init__(self, query: StreamingQuery, at_end: Callable[[], None] | None) -> None:
         vars(self).update(vars(query))

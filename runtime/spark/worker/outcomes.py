@@ -331,7 +331,7 @@ class OutcomeFileWriter:
             self._write()
 
     def close(self) -> OutcomeFile:
-        """Finish and fsync the file, and describe it. Raises `BatchFailedError` if its folder is missing."""
+        """Finish and fsync the file, and return its description. Raises `BatchFailedError` if the folder is missing."""
         self._write()
         self._writer.close()
         self._stream.close()
@@ -344,7 +344,7 @@ class OutcomeFileWriter:
         return OutcomeFile(self._name, size, dict(self._statuses), self._outputs, self._routable, metrics)
 
     def discard(self) -> None:
-        """Delete the file if possible. No driver reads it."""
+        """Delete the file if possible. If not, it is harmless, because no driver reads it."""
         if self.is_open:
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()
