@@ -199,7 +199,7 @@ async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> S
 
 
 async def append_once(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
-    """Write, unless equal events with equal ids are already stored at the same versions.
+    """Write, unless the same events, byte for byte and with the same ids, are stored at these versions.
 
     After a conflict or an unknown outcome, the lookup costs two requests and one per event.
     """
@@ -365,7 +365,7 @@ async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
 
 
 async def _rows_below(partition: Partition, version: int) -> list[str]:
-    """Return the row keys of the events before a version and of their ids, with those a truncation left behind.
+    """Return the keys of event rows before a version and of their id rows, including rows left by a truncation.
 
     Costs two requests, and one more per 1,000 rows.
     """

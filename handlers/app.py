@@ -144,7 +144,7 @@ class HandlerDefinition:
 class App:
     """Handlers that run together: `app = App(ShootingRange, LeaderBoard)`.
 
-    `name` identifies the app as the owner of a table, so handlers can be renamed. Without it, the handler names do.
+    `name` identifies the app as owner of a table, so handlers can be renamed. By default, the handler names do so.
 
     Raises `AppError` with a sentence for each problem: duplicate names, invalid method signatures, business ids of
     unsupported types, mutable fields, and gaps between schema versions.

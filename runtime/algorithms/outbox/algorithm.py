@@ -102,7 +102,7 @@ class OutboxAlgorithm(ABC):
         seen: Seen = NOTHING,
         letters: Sequence[int] | None = None,
     ) -> tuple[Entity, list[Outcome]]:
-        """Load an entity, handle deliveries, and store the entity once. Stops early if a write has no room for dead letters.
+        """Load an entity, handle deliveries, and store the entity once. Stop early if no more dead letters fit.
 
         `letters`: in a redrive, the numbers of the dead letters that are delivered. Returns the stored entity and the
         outcomes of the handled deliveries.
@@ -144,7 +144,7 @@ class OutboxAlgorithm(ABC):
         *,
         is_stopped: bool,
     ) -> tuple[Entity, Delivery]:
-        """Handle a delivery. Return the entity, and the outcome or, for a message with an entry, the delivery itself."""
+        """Handle a delivery. Return the entity, and the outcome or, if the message has an entry, the delivery."""
         forgotten = self._after_forgetting(entity, delivery)
         if forgotten is not None:
             return entity, forgotten

@@ -414,7 +414,7 @@ def open_current(
 
 
 def reach(app: object, place: TablePlace, other: TablePlace | None = None) -> None:  # noqa: ARG001 - see below
-    """Check on a worker that it can open the tables. Unpickling the task has loaded `app` before."""
+    """Check on a worker that it can open the tables. `app` was loaded when the worker unpickled the task."""
     open_table(place.store, place.table, other, make=False)
 
 

@@ -259,7 +259,7 @@ def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class PartJob:
-    """Folds a partition, and writes its outcomes to a file. They are counted in `metrics`, which `fold` may share."""
+    """Folds a partition, and writes its outcomes to a file. Counts outcomes in `metrics`, which `fold` may share."""
 
     fold: Fold
     folder: str
@@ -344,7 +344,7 @@ class OutcomeFileWriter:
         return OutcomeFile(self._name, size, dict(self._statuses), self._outputs, self._routable, metrics)
 
     def discard(self) -> None:
-        """Delete the file if possible. If not, it is harmless, because no driver reads it."""
+        """Delete the file if possible. A file that remains is harmless, because no driver reads it."""
         if self.is_open:
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()
