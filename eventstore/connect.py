@@ -1,7 +1,7 @@
-"""Opens a store from its url.
+"""Opens a store from its URL.
 
-Nothing is sent or opened until the store's `table` is awaited, and only the backend of the url is imported. Errors
-never show the url, which may contain a secret.
+Nothing is sent or opened until the store's `table` is awaited, and only the backend of the URL is imported. Errors
+never show the URL, which may contain a secret.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _FORMS = (
 
 
 def connect(url: str) -> Store:
-    """Return the store behind a url.
+    """Return the store behind a URL.
 
-    | url | store |
+    | URL | store |
     |---|---|
     | `sqlite:///relative.db`, `sqlite:////absolute/path.db` | one SQLite file |
     | `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME` | a schema of a PostgreSQL database |
@@ -33,7 +33,7 @@ def connect(url: str) -> Store:
     | `azurite`, `azurite://host:port` | the Azure Storage emulator |
     | `https://ACCOUNT.table.core.windows.net` | Azure Storage, authenticated by azure-identity |
     | a connection string | Azure Storage or Cosmos DB's Table API |
-    | `env:NAME`, `file:PATH` | the url in an environment variable or file |
+    | `env:NAME`, `file:PATH` | the URL in an environment variable or file |
 
     Raises `StoreUrlError`.
     """
@@ -67,7 +67,7 @@ def connect(url: str) -> Store:
 
 
 def check_form(url: str) -> None:
-    """Raise `StoreUrlError` for an invalid url, without contacting a service or importing its package."""
+    """Raise `StoreUrlError` for an invalid URL, without contacting a service or importing its package."""
     if not (url.startswith(("env:", "file:", "postgresql://", "postgres://")) or _is_of_azure(url)):
         connect(url)
 
@@ -82,7 +82,7 @@ _NO_STORES = {"kafka", "mysql", "mssql", "redis", "rediss", "mongodb"}
 
 
 def _instead_of(url: str) -> str:
-    """Return a hint for an invalid url. The hint shows the url only if that is plainly a file or folder."""
+    """Return a hint for an invalid URL. The hint shows the URL only if it is plainly the path of a file or folder."""
     scheme, colon, _ = url.partition(":")
     server, suffix = scheme.partition("+")[0], Path(url).suffix
     if colon and server == "postgresql":
@@ -100,7 +100,7 @@ def _instead_of(url: str) -> str:
 
 
 def portable_url(url: str) -> str:
-    """Return an equivalent url for other processes of this machine, without `env:` and relative paths.
+    """Return an equivalent URL for other processes of this machine, without `env:` and relative paths.
 
     The result may contain a secret. Raises `StoreUrlError`.
     """
@@ -117,7 +117,7 @@ def resolve_reference(text: str, that: str = "", error: type[Exception] = StoreU
     scheme, _, name = text.partition(":")
     if scheme not in ("env", "file") or name.startswith("//"):
         return text
-    if scheme == "env" and not name.isidentifier():  # may be a url with a key, so it is not shown
+    if scheme == "env" and not name.isidentifier():  # may be a URL with a key, so it is not shown
         raise error("env: takes the name of an environment variable, not its value.")
     if scheme == "file" and not Path(name).is_file():
         raise error(f"There is no file {name}{that}.")

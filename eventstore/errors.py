@@ -1,7 +1,7 @@
 """The errors of the event store.
 
 EventStoreError
-├── StoreUrlError                 a store url that is invalid or cannot be used
+├── StoreUrlError                 a store URL that is invalid or cannot be used
 │   └── TableNotFoundError        the store has no such table
 ├── StoreUnavailableError         the store did not answer; a write may have taken effect
 ├── TableNameError                an invalid table name
@@ -44,7 +44,7 @@ class EventStoreError(Exception):
 
 
 class StoreUrlError(EventStoreError):
-    """Raised for a store url that is invalid or cannot be used. Never shows the url's secrets."""
+    """Raised for a store URL that is invalid or cannot be used. Never shows the URL's secrets."""
 
 
 @dataclass(eq=False, repr=False)

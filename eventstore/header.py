@@ -335,11 +335,11 @@ class StreamValue:
     etag: str | None = None
     version: int = 0
     first_version: int = 0
-    """The low watermark: the first version that was not truncated. 1 if transient; 0 if restored without it."""
+    """The low watermark: the first version that was not truncated. 1 if transient; 0 if restored and unknown."""
     properties: Properties | None = None
     """The stream's properties, None if they were not read."""
     partial: bool = False
-    """Whether only some properties were read. If so, a write must keep the others."""
+    """Whether only some properties were read. If so, a write must keep the properties that were not read."""
 
     def __post_init__(self) -> None:
         if self.properties is not None and type(self.properties) is not FrozenProperties:

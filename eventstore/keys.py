@@ -43,7 +43,7 @@ PLAIN_CHARACTERS = "".join(
 """The ASCII characters that are stored unchanged, in order."""
 
 BETWEEN_KEYS = "\t"
-"""Separates partition and row key. It is escaped in keys, and sorts before all their characters."""
+"""Separates partition and row key. It is escaped in keys, and sorts before all characters of stored keys."""
 
 _REMEMBERED = 1024
 _SHOWN = 60
@@ -67,7 +67,7 @@ def escape(key: str) -> str:
 
 @lru_cache(_REMEMBERED)
 def escape_bound(key: str) -> str:
-    """Return one bound of a key range as stored; unlike a key it may be empty."""
+    """Return one bound of a key range in its stored form. Unlike a key, it may be empty."""
     if len(key) <= _SHORT and _find_unclean(key) is None:
         return key
     escaped = _ESCAPED.sub(_escape_character, key)
@@ -105,7 +105,7 @@ _MASK_64 = 2**64 - 1
 
 
 class Shard:
-    """Jump consistent hashing (Lamping and Veach): adding a shard moves as few keys as possible."""
+    """A shard of keys, by jump consistent hashing (Lamping and Veach): a new shard moves as few keys as possible."""
 
     @staticmethod
     def resolve(key: str | bytes | int, total: int) -> int:

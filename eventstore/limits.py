@@ -36,7 +36,7 @@ AROUND_ALL_BYTES = 150
 """The multipart boundaries of a transaction."""
 
 _AROUND_OPERATION_BYTES = 500
-"""Boundary, headers, ETag, and the url with the longest account and table, without keys."""
+"""Boundary, headers, ETag, and the URL with the longest account and table, without keys."""
 
 _AROUND_PROPERTY_BYTES = 36
 """Quotes, colons, commas, and the name of a type that JSON lacks."""
@@ -136,7 +136,7 @@ def check_types(properties: Mapping[str, object]) -> None:
 
 
 def merge(before: Properties, after: Properties) -> dict[str, Value]:
-    """Return stored properties with others merged into them. Raises `PayloadTooLargeError`."""
+    """Return stored properties with changed ones merged into them. Raises `PayloadTooLargeError`."""
     merged, size = prepare_row({**before, **after})
     if size > MAX_ROW_BYTES:
         raise PayloadTooLargeError(f"A row takes {size:,} bytes once merged; a row has {MAX_ROW_BYTES:,}.")

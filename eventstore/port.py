@@ -45,7 +45,7 @@ Properties = Mapping[str, Value]
 """The properties of a row or an event, by name."""
 
 Scope = Literal["process", "machine", "network"]
-"""Who can reach a store: its process, its machine, or the network."""
+"""The scope of a store, from which it can be reached: one process, one machine, or the network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ async def pages(
 
 
 class Verb(Enum):
-    """The kind of an operation."""
+    """The kind of change that an operation makes."""
 
     INSERT = "insert"
     REPLACE = "replace"
@@ -157,10 +157,10 @@ class Table(Protocol):
     """Rows of one table. Keys are passed unescaped; the backends escape them."""
 
     scope: Scope
-    """The scope of its store."""
+    """The scope of the table's store."""
 
     async def get(self, partition_key: str, row_key: str) -> Row | None:
-        """Read one row. Return None if it does not exist."""
+        """Read one row. Return None if the row does not exist."""
 
     async def query(
         self,
@@ -202,7 +202,7 @@ class Table(Protocol):
 
 
 def place_of(table: Table) -> tuple[str, str]:
-    """Return a table's name and its store's url without secrets. Either is "" if unknown."""
+    """Return a table's name and its store's URL without secrets. Either is "" if unknown."""
     return getattr(table, "name", ""), getattr(table, "store_url", "")
 
 
@@ -229,7 +229,7 @@ class MultiPartitionTable(Table, Protocol):
     ) -> list[tuple[Row, ...] | None]:
         """Read the rows of each partition from `first` to `last`, both included, whole and in key order.
 
-        None stands for a partition that `query` must read, because it has a corrupt row, a large row or many rows.
+        The result is None for a partition with a corrupt row, a large row or many rows: read it with `query`.
         """
 
 
@@ -256,17 +256,17 @@ class LeavesTraces(Protocol):
 
 @runtime_checkable
 class MayBeReplaced(Protocol):
-    """Stores in a file, which may be deleted while it is open."""
+    """Stores in a file, which may be deleted or replaced while it is open."""
 
     def is_replaced(self) -> bool:
         """Return whether the open file was deleted or replaced. If so, open the store again."""
 
 
 class Store(Protocol):
-    """Tables behind one url."""
+    """The tables behind one URL."""
 
     url: str
-    """The url without its secrets, for messages and logs."""
+    """The URL without its secrets, for messages and logs."""
 
     scope: Scope
     """Who shares the data: this process, this machine, or the network.
@@ -312,7 +312,7 @@ def pause_seconds(failures: int, first: float, longest: float) -> float:
 
 
 def sleep_beside(*tables: Table) -> Sleep:
-    """Return a sleep function for work on these tables: one that blocks unless a table is on the network."""
+    """Return a sleep function for work on some tables: a blocking one, unless a table is on the network."""
     if any(table.scope == "network" for table in tables):
         from asyncio import sleep  # noqa: PLC0415 - not needed by scripts without an event loop
 

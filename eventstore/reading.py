@@ -200,7 +200,7 @@ def _repeated(
 
 @dataclass(frozen=True, slots=True)
 class Reader(Generic[StreamT]):
-    """Reads one stream. `blank` is its value without an ETag: not read yet."""
+    """Reads one stream. `blank` is the stream's value before it was read, without an ETag."""
 
     blank: StreamT
     selection: Selection

@@ -325,7 +325,7 @@ async def list_streams(
     """Yield the streams of a table within a range or with a prefix, ordered by key (in any order in Cosmos DB).
 
     `header` names the stream properties to read, None for all. Deleted streams and streams of virtual partitions are
-    omitted; a stream created or deleted meanwhile may be. Costs one request per 1,000 streams.
+    omitted; a stream that is created or deleted meanwhile may be missing. Costs one request per 1,000 streams.
     """
     selection = reading.EVERYTHING if header is None else reading.Selection.of((), header)
     keys = KeyRange(keys) if isinstance(keys, str) else keys

@@ -85,7 +85,7 @@ class BlockingStore:
 
     @property
     def url(self) -> str:
-        """The url without its secrets."""
+        """The URL without its secrets."""
         return self._store.url
 
     def table(self, name: str, *, make: bool = True) -> Table:

@@ -43,7 +43,7 @@ class ExpectedVersion(Enum):
 
 
 Expected = int | ExpectedVersion | None
-"""An expected version or state; None if the target is a stream, which has its version."""
+"""An expected version or state; None if the target is a stream, whose version is expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ async def _append_to(draft: Draft, stream: StreamT) -> StreamWriteResult[StreamT
 
 
 async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> StreamT:
-    """Return the stream to write to. Raises `ConcurrencyConflictError` if it is not as expected.
+    """Return the stream to write to. Raises `ConcurrencyConflictError` if the stream is not as expected.
 
     Costs one request, except if no stream is expected: the write itself checks that.
     """
@@ -199,7 +199,7 @@ async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> S
 
 
 async def append_once(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
-    """Write unless the same events, ids and bytes included, are stored at these versions.
+    """Write, unless the same events, byte for byte and with the same ids, are stored at these versions.
 
     After a conflict or an unknown outcome, the lookup costs two requests and one per event.
     """
@@ -229,7 +229,7 @@ async def append_once(draft: Draft, target: StreamT, expected: Expected) -> Stre
 
 
 def _first_version(target: StreamValue, expected: Expected) -> int | None:
-    """Return the version that the first event must have; None if it may have any."""
+    """Return the version that the first event must have; None if any version is expected."""
     if expected is None:
         return target.version + 1
     if isinstance(expected, ExpectedVersion):
@@ -365,7 +365,7 @@ async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
 
 
 async def _rows_below(partition: Partition, version: int) -> list[str]:
-    """Return the keys of the events before a version and of their ids, including leftovers of a truncation.
+    """Return the keys of event rows before a version and of their id rows, including rows left by a truncation.
 
     Costs two requests, and one more per 1,000 rows.
     """

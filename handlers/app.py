@@ -144,7 +144,7 @@ class HandlerDefinition:
 class App:
     """Handlers that run together: `app = App(ShootingRange, LeaderBoard)`.
 
-    `name` identifies the app that owns a table, and handlers may then be renamed. By default, the handler names do.
+    `name` identifies the app as owner of a table, so handlers can be renamed. By default, the handler names do so.
 
     Raises `AppError` with a sentence for each problem: duplicate names, invalid method signatures, business ids of
     unsupported types, mutable fields, and gaps between schema versions.
@@ -170,7 +170,7 @@ class App:
 
     @property
     def handler_types(self) -> tuple[type[Handler[Any]], ...]:
-        """The handler classes."""
+        """The handler classes of the app."""
         return tuple(definition.handler_type for definition in self.handlers.values())
 
     def keyed(self, draw_key: bytes | None) -> App:

@@ -205,7 +205,7 @@ class Plain:
         return True
 
     def is_unchanged(self, model: BaseModel, values: list[Any]) -> bool:
-        """Return whether a model that survived still holds the same objects."""
+        """Return whether a model that passed `survives` still holds the same objects, `values`."""
         # Scalars are immutable, so identity suffices.
         fields = model.__dict__
         return (
@@ -301,7 +301,7 @@ def _may_be_odd(part: Any, config: ConfigDict) -> bool:  # noqa: ANN401 - a type
 def _find_odd(
     model_type: type[BaseModel], models: Collection[type[BaseModel]], parts: set[Any]
 ) -> dict[type, tuple[int, tuple[str, ...]]]:
-    """Return, for each model inside a type, the number of its fields and the names of those that may hold odd values.
+    """Return, for each model inside a type, the number of its fields and the names of fields that may hold odd values.
 
     The result is empty if all values must be compared.
     """
@@ -373,7 +373,7 @@ class _Number(float):
 
     @classmethod
     def of(cls, text: str) -> float:
-        """Return a float, or a number with its text if that is more precise."""
+        """Parse a JSON number. Return a float if it loses no digit, otherwise a `_Number` with the text."""
         number = cls(text)
         number.text = text
         try:
@@ -446,7 +446,7 @@ class Codec(Generic[M]):
         return encoded if self._comes_back(model) else self.canonical(model, encoded)[1]
 
     def _comes_back(self, value: Any) -> bool:  # noqa: ANN401 - any field value
-        """Return whether a value certainly decodes to itself. If not, it must be compared."""
+        """Return whether a value certainly decodes to itself. Any other value must be compared."""
         kind = type(value)
         if kind in _CERTAIN and kind is not float:
             return True
@@ -484,7 +484,7 @@ class Codec(Generic[M]):
             raise CodecError(f"{self._place_of_failure(model)} cannot be encoded: {error}") from error
 
     def reread(self, data: bytes) -> M:
-        """Decode the result of `encode`. Raises `CodecError` if it is invalid."""
+        """Decode the result of `encode`. Raises `CodecError` for invalid data."""
         try:
             return self._read(data)
         except ValidationError as error:
@@ -541,14 +541,14 @@ def all_problems(error: ValidationError) -> str:
 
 
 class _Ordered(frozenset[Any]):
-    """A set that is written sorted by the JSON of its members, each by the serializer of its type."""
+    """A set that is written in the order of its members' JSON. Each member is written by the serializer of its type."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(sorted(super().__iter__(), key=_json))
 
 
 def _ordered(value: Any) -> Any:  # noqa: ANN401 - any field value
-    """Return a value whose sets are written sorted."""
+    """Return a copy of a value in which each set is `_Ordered`, or the value itself if it has no set."""
     if type(value) in _CERTAIN:
         return value
     if isinstance(value, BaseModel):

@@ -149,7 +149,7 @@ class Context:
 
     @property
     def now(self) -> datetime:
-        """The time at which the message was first handled, in UTC. Never earlier than that of the previous version."""
+        """The time when the message was first handled, in UTC. Never earlier than the time of the previous version."""
         return _EPOCH + timedelta(microseconds=self._now)
 
     @property

@@ -184,7 +184,7 @@ class SeededRandom(random.Random):
         return drawn
 
     def _places(self, count: int, k: int) -> list[int]:
-        """Return `k` different numbers below `count`: by rejection if they are few of many, otherwise from a pool."""
+        """Return `k` different numbers below `count`: by rejection if `k` is small, otherwise from a pool."""
         if not 0 <= k <= count:
             raise ValueError(f"A sample of {k} items needs a population of at least {k}, not {count}.")
         small = _SMALL_POOL
@@ -220,7 +220,7 @@ for _name, _method in vars(random.Random).items():
 
 @lru_cache(maxsize=64)
 def _stream_prefix(handler: str, business_id: str) -> bytes:
-    """Return the hash input that all messages of a stream share. Cached: a worker handles many in a row."""
+    """Return the hash input that all messages of a stream share. Cached, as a worker handles many of these in a row."""
     return _with_length(handler) + _with_length(business_id)
 
 

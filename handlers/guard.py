@@ -29,7 +29,7 @@ _preparing = Lock()
 
 
 class GuardedApp(App):
-    """An app whose handlers run under guard, also after unpickling in another process."""
+    """An app whose handlers run under the guard, even after it was unpickled in another process."""
 
     def __init__(self, *handlers: type[Handler[Any]], name: str | None = None) -> None:
         super().__init__(*handlers, name=name)

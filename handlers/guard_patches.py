@@ -66,7 +66,7 @@ _FUNCTIONS: Mapping[str, Mapping[str, str]] = {
     "os": {"urandom": RANDOM, "getrandom": RANDOM, **dict.fromkeys(_names(_ENVIRONMENT), IO)},
     "platform": dict.fromkeys(_names("node platform uname system release version machine processor"), IO),
 }
-"""Functions by module, with their alternatives. Those that this version of Python lacks are skipped."""
+"""Functions by module, with their alternatives. Functions that this version of Python lacks are skipped."""
 
 PURE_WITH: Mapping[str, int] = {"time.gmtime": 1, "time.asctime": 1, "time.strftime": 2}
 """Functions that are pure with this number of arguments, one of which is the time."""
@@ -78,13 +78,13 @@ _EVENT_FAMILIES = _names(
 """Prefixes, before the dot, of audit events of I/O."""
 
 EVENTS: Mapping[str, str] = {"builtins.input": IO, "time.sleep": WAITING}
-"""Other audit events, with their alternatives. Not every version of Python has all of them."""
+"""Other audit events, with their alternatives. Not every version of Python has every event."""
 
 _EXEMPT = _names(
     "importlib _frozen_importlib _frozen_importlib_external zipimport logging warnings linecache traceback "
     "zoneinfo"
 )
-"""Modules that may call all of these functions, since a handler's result does not depend on the calls."""
+"""Modules that may call all guarded functions, because the result of a handler does not depend on these calls."""
 
 
 def check(call: str, instead: str) -> None:
@@ -173,7 +173,7 @@ class _Proxy(type):
         return hash(cls.original)
 
     def live(cls) -> Any:  # noqa: ANN401 - a class like the original
-        """Return the class that the module holds now, which may be that of a test, with a frozen clock."""
+        """Return the class that the module holds now. A test may have replaced it by a class with a frozen clock."""
         return _holds[cls.original.__name__]
 
 
@@ -204,7 +204,7 @@ def _guarded_method(name: str, instead: str, pure_with: int = sys.maxsize) -> An
 
 
 class GuardedDate(_Constructor, _date, metaclass=_Proxy):  # type: ignore[misc, valid-type]
-    """The proxy of `datetime.date`."""
+    """The proxy of `datetime.date`, with guards for `today` and `fromtimestamp`."""
 
     original = _date
     today = _guarded_method("today", CLOCK)
@@ -214,7 +214,7 @@ class GuardedDate(_Constructor, _date, metaclass=_Proxy):  # type: ignore[misc, 
 
 
 class GuardedDatetime(_Constructor, _datetime, metaclass=_Proxy):  # type: ignore[misc, valid-type]
-    """The proxy of `datetime.datetime`."""
+    """The proxy of `datetime.datetime`, with guards for methods that read the clock or the local time zone."""
 
     original = _datetime
     today = _guarded_method("today", CLOCK)
@@ -307,7 +307,7 @@ ORIGINALS = MappingProxyType({key: vars(importlib.import_module(key[0]))[key[1]]
 
 
 def guard_audit_events() -> None:
-    """Listen to audit events, once in this process. Costs 0.1 microseconds per event."""
+    """Start to listen to audit events, at most once per process. Costs 0.1 microseconds per event."""
     sys.addaudithook(_hear)
 
 
@@ -327,6 +327,6 @@ def _hear(
 
 
 def _is_time_zone(event: str, args: tuple[Any, ...]) -> bool:
-    """Return whether a time zone file is opened."""
+    """Return whether an audit event is the opening of a time zone file."""
     # `ZoneInfo` opens the file of each zone once, and its contents count as constant.
     return event == "open" and isinstance(args[0], str) and args[0].startswith(tuple(zoneinfo.TZPATH))

@@ -40,7 +40,7 @@ class Mark(Protocol):
     """The type of the decorator `@handles(...)`, for type checkers to check methods."""
 
     def __call__(self, method: Callable[[H, S, M, Context], S], /) -> Callable[[H, S, M, Context], S]:
-        """Mark a method."""
+        """Mark a method as the handler of the message type in its signature."""
 
 
 def _with_brackets(decorator: D) -> D:
@@ -136,12 +136,12 @@ class Route:
 
     @cached_property
     def newest(self) -> int:
-        """The revision for new messages."""
+        """The highest revision, which handles new messages."""
         return max(self.revisions)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its messages on the wire: the type's name and its aliases."""
+        """The names of the message type on the wire: the current one and the aliases."""
         return (message_name(self.message_type), *message_aliases(self.message_type))
 
     def business_id(self, message: Message) -> str:

@@ -94,7 +94,7 @@ class State(BaseModel):
 
 
 class StateCodec(Codec[State]):
-    """Encodes states in the current schema version, and upcasts those stored in earlier ones."""
+    """Encodes states in the current schema version, and upcasts states that were stored in earlier versions."""
 
     __slots__ = ("_upcasters", "version")
 

@@ -38,7 +38,7 @@ def to_datetime(microseconds: int) -> datetime:
 
 
 def moment(microseconds: int | None) -> datetime | None:
-    """Convert microseconds to a datetime."""
+    """Convert microseconds as `to_datetime` does, and None to None."""
     return None if microseconds is None else to_datetime(microseconds)
 
 

@@ -85,7 +85,7 @@ class Selection:
         return [stream_key(handler, each) for each in dict.fromkeys([business_id, canonical(business_id)])]
 
     def takes(self, handler: str | None, letter: Letter) -> bool:
-        """Return whether a dead letter is selected, given that its stream is."""
+        """Return whether a dead letter of a selected stream is selected."""
         return (
             letter.waits
             and (self.handler is None or handler == self.handler)
@@ -134,7 +134,7 @@ class TableLetters:
             await until_undisturbed(self._retries, partial(self._add, some))
 
     async def _add(self, rows: Sequence[Row]) -> None:
-        """Insert rows in one transaction, or if one of them exists, one by one."""
+        """Insert rows in one transaction or, if a row exists, one by one."""
         inserts = [Operation.insert(row.row_key, row.properties) for row in rows]
         try:
             await self._table.transact(PARTITION, inserts)
@@ -165,7 +165,7 @@ def _digest(handler: str | None, envelope: Envelope) -> str:
 
 
 def found_letter(row: Row) -> FoundLetter:
-    """Parse the row of a dead letter without a stream. Raises `StoredDataError`."""
+    """Parse the row of a dead letter that belongs to no stream. Raises `StoredDataError`."""
     with stored.reading_row("The letter", row):
         (letter,) = read_letter_row(row)
         handler = stored.expect(row.properties.get("Handler"), str, None)
@@ -246,7 +246,7 @@ _COUNTS = ("Letters", "LettersBeyondLimit")
 
 
 class StreamLetters(NamedTuple):
-    """How many dead letters wait in a stream or entity, and how many were dropped because of its limit."""
+    """How many dead letters wait in a stream or entity, and how many were dropped because of the limit."""
 
     key: str
     waiting: int
@@ -255,9 +255,9 @@ class StreamLetters(NamedTuple):
 
 
 async def find_letters(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
-    """Yield the selected dead letters by stream, in order, then those without a stream. Keeps one stream in memory.
+    """Yield the selected dead letters by stream, in order, then the ones of no stream. Keeps one stream in memory.
 
-    Costs two requests for every 1,000 objects, one per object with letters, one for every 1,000 letters without one.
+    Costs two requests for every 1,000 objects, one per object with letters, one for every 1,000 letters of no stream.
     """
     async for stream in streams_with_letters(table, selection):
         letters: Sequence[FoundLetter] = ()
@@ -361,7 +361,7 @@ Line = Mapping[str, Any]  # a letter as JSON, for an export that is edited and r
 
 
 def describe_letter(found: FoundLetter) -> dict[str, Any]:
-    """Return a dead letter's columns: those of a log and of the rejection. `packed`: the body is msgpack in hex."""
+    """Return a dead letter as the columns of a log and of the rejection. `packed`: the body is msgpack in hex."""
     letter = found.letter
     envelope = letter.envelope or Envelope(letter.message_id, "", "")
     body, enqueued_at = envelope.body, envelope.enqueued_at
@@ -422,7 +422,7 @@ class Edits:
         return _key_of(letter) in self._lines
 
     def mended(self, found: FoundLetter) -> Envelope | None:
-        """Return the edited delivery of a dead letter, or None if it is unchanged."""
+        """Return the edited delivery of a dead letter, or None if the delivery is unchanged."""
         key, envelope = _key_of(found), found.letter.envelope
         if key not in self._lines or envelope is None:
             return None
@@ -495,7 +495,7 @@ def _editable(body: str) -> Line | str:
 
 
 def _mended(envelope: Envelope, shown: Line, line: Line) -> Envelope:
-    """Return a delivery with those fields of a line that differ from the exported ones."""
+    """Return a delivery with the fields of a line that differ from the exported fields."""
     changed = {name: line[name] for name in Envelope._fields if name in line and line[name] != shown[name]}
     if isinstance(envelope.body, str) and isinstance(line.get("body"), dict):
         before = _editable(envelope.body)

@@ -58,7 +58,7 @@ class OutcomesMissingError(UsageError):
 
 
 class LeaseHeldError(UsageError):
-    """Raised when another process holds the lease of a table. The message names it and the expiry."""
+    """Raised when another process holds the lease of a table. The error names that process and the time of expiry."""
 
 
 class LeaseLostError(RuntimeFailure):

@@ -64,19 +64,19 @@ class Folder:
         return Folder(self.files, str(self.path).rstrip("/").rpartition("/")[0])
 
     def sub(self, name: str) -> Folder:
-        """Return a folder in this one."""
+        """Return a subfolder of this folder."""
         return Folder(self.files, self.path_of(name))
 
     def names(self) -> list[str]:
-        """Return the names of the files and folders in it. Return an empty list if it does not exist."""
+        """Return the names of the files and folders in the folder; an empty list if the folder does not exist."""
         return [info.base_name for info in self._list()]
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of its files in bytes, by name. Return an empty dict if it does not exist."""
+        """Return the sizes of the folder's files in bytes, by name; an empty dict if the folder does not exist."""
         return {info.base_name: info.size for info in self._list() if info.is_file}
 
     def times(self, names: Sequence[str]) -> list[int | None]:
-        """Return the modification times of files in milliseconds: -1 if it is unknown, None if the file is missing."""
+        """Return the modification times of files in milliseconds: -1 if unknown, None if the file is missing."""
         infos = self.files.get_file_info([self.path_of(name) for name in names])
         return [None if _is_missing(info) else (info.mtime_ns or -1) // 10**6 for info in infos]
 
@@ -111,7 +111,7 @@ class Folder:
         self.files.move(self.path, target.path)
 
     def move_file(self, name: str, target: Folder) -> None:
-        """Move a file into another folder. An object store copies it."""
+        """Move a file into another folder. On an object store, the file is copied."""
         if self.moves_whole:
             self.files.move(self.path_of(name), target.path_of(name))
             return
@@ -163,7 +163,7 @@ class Folder:
             flush(self.path if name is None else self.path_of(name))
 
     def path_of(self, name: str) -> str:
-        """Return the path of a file or folder in this one."""
+        """Return the path of a file or folder in this folder."""
         return f"{self.path}/{name}"
 
     def _list(self) -> Any:  # noqa: ANN401 - pyarrow has no types
@@ -206,7 +206,7 @@ def open_folder(url: str) -> Folder:
 
 
 def _azure(url: str, **signature: str) -> Folder:
-    """Return a folder of Azurite, `azurite://HOST:PORT/CONTAINER/FOLDER`, or of an account with its key or token."""
+    """Return a folder of Azurite, `azurite://HOST:PORT/CONTAINER/FOLDER`, or of an account with a key or token."""
     from pyarrow.fs import AzureFileSystem  # noqa: PLC0415 - as in `open_folder`
 
     parts = urlsplit(url, allow_fragments=False)

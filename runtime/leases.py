@@ -119,7 +119,7 @@ RENEW_SECONDS = 15  # between renewals by the holder, and between checks by its 
 
 
 class CleanUpLease:
-    """The lease of a table's clean-up. It only avoids wasted work: streams are guarded by their ETags."""
+    """The lease of a table's clean-up. The lease only avoids wasted work: ETags protect the streams."""
 
     def __init__(self, table: Table, clock: Clock) -> None:
         self._row = LeaseRow(table, clock, PARTITION, ROW_KEY, LENGTH)
@@ -147,7 +147,7 @@ class CleanUpLease:
         return lease
 
     async def renew(self, lease: Lease) -> Lease:
-        """Renew the lease. Costs one request. Raises `LeaseLostError` if another holder has taken it over."""
+        """Renew the lease. Costs one request. Raises `LeaseLostError` if another holder has taken the lease over."""
         try:
             return await self._row.renew(lease)
         except LeaseLostError as error:

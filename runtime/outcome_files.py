@@ -61,7 +61,7 @@ class OutcomeFilter:
 
 
 class Round(NamedTuple):
-    """A committed round."""
+    """A committed round of a batch."""
 
     batch_id: str
     number: int

@@ -168,7 +168,7 @@ class Processor:
         return 0 if self._consumer_batches is None else await self._consumer_batches.flush()
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Finish messages whose worker died more than `older_than` ago, and publish their outputs. Return their number.
+        """Finish messages whose worker died more than `older_than` ago, and publish their outputs. Return how many.
 
         The state-based algorithm deletes documents of attempts that began before that and never committed, and returns
         the number of attempts.
@@ -182,7 +182,7 @@ class Processor:
             return sum([await algorithm.sweep(older_than) for algorithm in algorithms])
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Delete the ids of messages processed more than `older_than` ago. Return their number.
+        """Delete the ids of messages processed more than `older_than` ago. Return the number of ids.
 
         A later copy is processed again. Applies to the outbox and the de-duplication store; other algorithms return 0.
         With `dry_run`, only counts. Costs one request for every 1,000 entities, one for each entity, and one more for
@@ -222,7 +222,7 @@ class Processor:
         return await self._kept(outcome, redrive_beside)
 
     async def _kept(self, outcome: Outcome, redrive_beside: OpenBatches | None) -> Outcome:
-        """Count an outcome, and return it. If it is a dead letter without a stream, first store it in the table."""
+        """Count and return an outcome. A dead letter without a stream is first stored in the table."""
         self._metrics.handled([outcome])
         if outcome.is_dead_letter and not has_stream(outcome):
             batch = BatchContext().redriving(redrive_beside)

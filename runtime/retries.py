@@ -68,11 +68,11 @@ class RetryPolicy:
     noted: Callable[[Exception], None] | None = None  # called with each error that is retried
 
     def beside(self, *tables: Table) -> RetryPolicy:
-        """Return the policy with a sleep for these tables. The sleep suspends the task if one is on the network."""
+        """Return the policy with a sleep for some tables. The sleep suspends the task if a table is on the network."""
         return self.sleeping(sleep_beside(*tables))
 
     def sleeping(self, sleep: Sleep) -> RetryPolicy:
-        """Return the policy with this sleep, unless it has one."""
+        """Return the policy with this sleep, unless the policy has one."""
         return replace(self, sleep=sleep) if self.sleep is None else self
 
     def start(self) -> Retries:

@@ -180,7 +180,7 @@ class _Trial:
         self._fatal: tuple[int, BaseException] | None = None
 
     def method(self, method: Method) -> Method:
-        """Return a method that counts its calls, and rejects the fatal one."""
+        """Return a method that counts its calls, and rejects the fatal call."""
 
         @functools.wraps(method)
         def call(state: State, message: Message, context: Context) -> State:
@@ -202,7 +202,7 @@ class _Trial:
             self._fatal = int.from_bytes(self._count), end
 
     def _end_of_copy(self, run: Callable[[], object]) -> BaseException | None:
-        """Run calls in a fork. Return the error if the fork did not complete them, or None if it did."""
+        """Run calls in a fork. Return an error if the fork did not complete the calls, otherwise None."""
         self._count[:] = bytes(8)
         until_it_ends, held_by_it = os.pipe()
         process = os.fork()

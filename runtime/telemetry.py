@@ -103,8 +103,8 @@ def has_meters() -> bool:
 class Metrics(AbstractContextManager["Metrics"]):
     """The metrics of a consumer or a job. No-op unless `is_on`.
 
-    With `forwards`, OpenTelemetry records them too. Workers do not forward: their driver merges their metrics.
-    With a `file`, they continue the metrics in it, and `write` replaces it. The end of a `with` block writes it.
+    With `forwards`, OpenTelemetry records them, too. Workers do not forward: their driver merges their metrics.
+    With a `file`, the metrics continue from its content; `write`, and the end of a `with` block, replace the file.
     """
 
     def __init__(self, *, is_on: bool = True, forwards: bool = True, file: Path | None = None) -> None:
@@ -370,7 +370,7 @@ class Lines(logging.Formatter):
     """Formats events as text, or as lines of JSON with the `fields` of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line."""
+        """Format an event as one line."""
         if not logs_json():
             own = {
                 "msg": _one_line(record.getMessage()),

@@ -5,7 +5,7 @@ rows, and sends them through the pipeline of that client. A transaction is one r
 
 A read is retried after any temporary failure. A transaction is retried only if the service answered that it failed or
 was busy. If the service refuses a retried transaction, the first attempt may have succeeded, and the error says that
-the outcome is unknown. No error message shows the query of a url.
+the outcome is unknown. No error message shows the query of a URL.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A table service's endpoint and credentials. Its text form shows no secret."""
+    """The endpoint and credentials of a table service. The `repr` of an account shows no secret."""
 
     endpoint: str
     """Scheme, host and path, without a trailing slash."""
@@ -69,7 +69,7 @@ class Account:
 
 
 def account_of(url: str) -> Account:
-    """Return the account of a url or connection string. Raises `StoreUrlError`."""
+    """Return the account of a URL or connection string. Raises `StoreUrlError`."""
     if url == "azurite":
         return _emulator(_EMULATOR_HOST)
     if url.startswith("azurite://"):
@@ -294,7 +294,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=F
 
 
 def encode(partition_key: str, row_key: str, properties: Mapping[str, Value]) -> str:
-    """Return the JSON of a row with these escaped keys."""
+    """Return the JSON of a row. The keys are already escaped."""
     entity: dict[str, Any] = {"PartitionKey": partition_key, "RowKey": row_key}
     for name, value in properties.items():
         encoded = _ENCODERS.get(type(value))
@@ -561,7 +561,7 @@ class AzureTable(Table):
     async def _send_alone(
         self, partition_key: str, row_key: str, operation: Operation, properties: dict[str, Value]
     ) -> str | None:
-        """Send one operation as a plain request, which is cheaper. Return the new ETag, or None if that is unsafe."""
+        """Send one operation as a plain request, cheaper than a transaction. Return the new ETag, or None if unsafe."""
         # Inserts and merges with an ETag qualify: aiohttp does not resend POST and PATCH by itself, and if the client
         # retries one, it conflicts with itself.
         path, headers = f"/{self.name}", {"Content-Type": "application/json"}
@@ -716,7 +716,7 @@ def _select(select: Sequence[str] | None) -> str:
 
 
 def _continuation(answer: Answer) -> str | None:
-    """Return the part of a url that requests the next page, if any. Even an empty page can have a next one."""
+    """Return the part of a URL that requests the next page, if any. Even an empty page can be followed by another."""
     names = ("NextPartitionKey", "NextRowKey")
     values = [(name, answer.headers.get(f"x-ms-continuation-{name}")) for name in names]
     return "&".join(f"{name}={quote(value, safe='')}" for name, value in values if value) or None

@@ -55,7 +55,7 @@ def shared_bytes(samples: Sequence[bytes]) -> bytes:
 
 
 class Dictionary:
-    """A dictionary and its compressor. `size` is the mean compressed size of its samples, in bytes."""
+    """A zstandard dictionary and its compressor. `size` is the mean compressed size of its samples, in bytes."""
 
     def __init__(self, number: int, kind: str, shared: bytes, size: float) -> None:
         self.number = number
@@ -72,14 +72,14 @@ class Dictionary:
 
     @classmethod
     def of(cls, number: int, kind: str, rows: Iterable[bytes]) -> Dictionary:
-        """Train a dictionary on the first of these rows."""
+        """Train a dictionary on the first few of these rows."""
         samples = list(islice(rows, _MOST_SAMPLES))
         new = cls(number, kind, shared_bytes(samples), 0)
         new.size = sum(len(new.compress(sample)) for sample in samples) / len(samples)
         return new
 
     def compress(self, small: bytes) -> bytes:
-        """Compress the small part of a row. Return it unchanged if it is large or would not shrink."""
+        """Compress the small part of a row. Return the part unchanged if it is large or would not shrink."""
         if len(small) > _MAX_BYTES:
             return small
         compressed = self._mark + self._compress(small)
@@ -95,7 +95,7 @@ class Dictionary:
 
 
 class Dictionaries:
-    """The dictionaries of one table. A row names its own by number, and is written with the newest of its kind."""
+    """The zstandard dictionaries of one table: by number, as stored in rows, and the newest for each kind of row."""
 
     def __init__(self, stored: Iterable[Dictionary] = ()) -> None:
         self.by_number: dict[int, Dictionary] = {}
@@ -104,7 +104,7 @@ class Dictionaries:
             self.add(each)
 
     def add(self, dictionary: Dictionary) -> None:
-        """Add a dictionary."""
+        """Add a dictionary, as the newest of its kind."""
         self.by_number[dictionary.number] = dictionary
         self.newest[dictionary.kind] = dictionary
 

@@ -185,7 +185,7 @@ _shared: dict[str, MemoryStore] = {}
 
 
 def open_memory(url: str) -> MemoryStore:
-    """Open a store: a new one for `memory:`, always the same one of this process for `memory:NAME`."""
+    """Return a new store for `memory:`, and the store of this process with this name for `memory:NAME`."""
     if url == "memory:":
         return MemoryStore(url)
     return _shared.setdefault(url, MemoryStore(url))

@@ -5,7 +5,7 @@ statements fail unless they change their row, so the server rolls back a refused
 while another is being committed are committed together. Reads of selected properties that start in the same step of the
 event loop are one statement.
 
-Each event loop has its own connections, which are not used after a fork. Errors show only host and database of a url.
+Each event loop has its own connections, which are not used after a fork. Errors show only host and database of a URL.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from eventstore.limits import merge, prepare
 from eventstore.port import Operation, Page, Row, Value, Verb
 
 FORMAT = "consistent-messaging rows, format 1"
-"""The comment of each SQL table, to recognise it."""
+"""The comment of each SQL table of a store, which identifies such tables."""
 
 MAX_CONNECTIONS = 8
-"""The size of the pool of an event loop; further calls wait."""
+"""The maximum number of connections of an event loop; further calls wait."""
 
 _COMMITTED_TOGETHER = 64
 _READ_TOGETHER = 16
@@ -166,7 +166,7 @@ class _Changes:
 
     @property
     def merges(self) -> bool:
-        """Whether the transaction merges rows. If so, they must be read first."""
+        """Whether the transaction merges rows. If so, the stored rows must be read first."""
         return any(each.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE) for each in self.operations)
 
     @property
@@ -317,7 +317,7 @@ class _LoopPool:
 
     @asynccontextmanager
     async def _connection(self, *, writes: bool = False) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """Yield a connection; close it after a failure or a cancellation. Translates errors of psycopg."""
+        """Yield a connection; close it after a failure or a cancellation. Translates psycopg errors."""
         async with self._places:
             connection = self._idle.pop() if self._idle else await self._connect()
             is_usable = False
@@ -376,7 +376,7 @@ class _LoopPool:
             await asyncio.gather(*map(self._commit_in_turn, alone.values()))
 
     async def _commit_together(self, group: Sequence[_Waiting]) -> None:
-        """Commit a group at once. If the server rolls it back, settle no transaction; each is then retried alone."""
+        """Commit a group at once. If the server rolls back, settle no transaction; each one is then retried alone."""
         try:
             await self._send([(changes, {}) for changes, _ in group])
         except StoreUnavailableError as error:
@@ -443,7 +443,7 @@ class _LoopPool:
 
 @asynccontextmanager
 async def _answered_in(seconds: float) -> AsyncIterator[None]:
-    """Raise `TimeoutError` in the block after these seconds. Time in which the event loop was blocked does not count.
+    """Raise `TimeoutError` in the block after `seconds`, not counting time in which the event loop was blocked.
 
     A single timer would end a block whose answer arrived while the loop was blocked.
     """
@@ -505,7 +505,7 @@ class PostgresTable(SqlTable):
         return await self._store.session().commit(_Changes.of(self._sql, partition_key, operations))
 
     async def barrier(self) -> None:
-        """No-op: a commit is durable once answered. `open` refuses a server that answers earlier."""
+        """No-op: a commit is durable once answered. `open` rejects a server that confirms commits earlier."""
 
     async def scrub(self) -> None:
         """Rewrite the table without deleted rows, which stay in the write-ahead log and backups until recycled."""
@@ -606,7 +606,7 @@ class PostgresStore(port.Store):
         port_ = str(parameters.get("port") or "5432")
         self.schema = unquote(own["schema"]) if own.get("schema") else None
         if "@" in host + database or not re.fullmatch(r"[\d,]+", port_) or "%" in (self.schema or ""):
-            # The shown part of the url would contain a part of the password.
+            # The shown part of the URL would contain a part of the password.
             raise StoreUrlError(f"{_FORM} In a password write / as %2F and @ as %40; a schema has no %.")
         chosen = {**_DEFAULTS, **parameters, "client_encoding": "utf8"}
         options = parameters.get("options") or os.environ.get("PGOPTIONS", "")
@@ -639,7 +639,7 @@ class PostgresStore(port.Store):
         return StoreUnavailableError(f"{self.url} did not answer{reason and f' ({reason})'}.")
 
     def translate_error(self, error: psycopg.Error, *, writes: bool) -> EventStoreError:
-        """Return the `EventStoreError` for an error of psycopg."""
+        """Return the `EventStoreError` for a psycopg error."""
         state = error.sqlstate or ""
         if state == "42P01":
             name = re.search(r'"([^"]+)"', error.diag.message_primary or "")

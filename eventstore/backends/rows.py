@@ -190,7 +190,7 @@ class SqlTable(port.Table):
         return await self.page("scan", (escape(row_key), low, high), select)
 
     async def page(self, kind: PageKind, bounds: tuple[str, str, str], select: Sequence[str] | None) -> Page:
-        """Read a page with the SQL statement for its kind."""
+        """Read a page with the SQL statement of this kind."""
         raise NotImplementedError
 
 
@@ -219,7 +219,7 @@ def read_page(
 
 
 def read_row(bounds: Sequence[str], row: StoredRow, decode: Decode = unpack) -> Row:
-    """Return a row read between these bounds. Raises `DamagedRowError`."""
+    """Decode a row that was read between `bounds`. Raises `DamagedRowError`."""
     keys, etag, written, small, large = row
     partition, _, key = keys.rpartition(BETWEEN_KEYS)
     address = unescape(partition or bounds[0]), unescape(key)

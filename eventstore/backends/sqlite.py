@@ -534,7 +534,7 @@ class SqliteTable(SqlTable):
     ) -> list[TransactionResult] | None:
         """Run transactions of one insert or one replacement each: one statement for all inserts, one for the rest.
 
-        Return None, and change nothing, if there are few, two share a partition, or one is of another kind or refused.
+        Return None, and change nothing, if they are few, two share a partition, or one is of another kind or refused.
         """
         changes = [each for each in checked if isinstance(each, Changes)]
         if len(changes) < FEWEST_TOGETHER or len({each.partition for each in changes}) < len(changes):
@@ -571,7 +571,7 @@ class SqliteTable(SqlTable):
     def _compressed(
         self, changes: Sequence[Changes], connection: SqliteConnection
     ) -> Iterator[tuple[bytes, bytes | None]]:
-        """Return the compressed small and the large part of each row. Kinds without a fitting dictionary get one."""
+        """Return the compressed small and the large part of each row. Trains missing and stale dictionaries."""
         parts = [each.packed(connection) for each in changes]
         by_kind: defaultdict[str, list[int]] = defaultdict(list)
         for number, each in enumerate(changes):
@@ -643,7 +643,7 @@ class SqliteTable(SqlTable):
             return read_page(bounds, self.plain(connection, cursor), most=most)
 
     def _project_first(self, bounds: tuple[str, str, str], select: Sequence[str]) -> Page | None:
-        """Read rows in one statement. Return None if it cannot return all requested large properties."""
+        """Read rows in one statement. Return None if one statement cannot return all requested large properties."""
         # It returns those of the first row, a stream's header or the first of some events, up to `ALONG_BYTES`.
         with self._store.reading() as connection:
             rows = connection.statement.execute(self.sql.project_first, (bounds[1], *bounds)).fetchall()
@@ -668,7 +668,7 @@ class SqliteTable(SqlTable):
                 connection.roll_back()
 
     def _read_large(self, connection: SqliteConnection, row_id: int, length: int) -> bytes:
-        """Read the first bytes of a row's large part, and no other page of it."""
+        """Read the first bytes of a row's large part, without reading its other pages."""
         try:
             with connection.blobopen(self.sql.rows_table, "large", row_id, readonly=True) as blob:
                 return blob.read(length)

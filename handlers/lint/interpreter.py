@@ -378,7 +378,7 @@ class Interpreter(values.Scope):
         return checker.known.get(key) or scope.annotated(getattr(node, "returns", None))
 
     def _instantiate(self, class_: Class, arguments: Arguments, node: ast.AST) -> Value:
-        """Return an instance, and follow its construction."""
+        """Return an instance of a class, and follow the code that constructs it."""
         made = values.instance(class_)
         given_to = {"__new__": arguments, "__init__": arguments, "__post_init__": Arguments()}
         for name, given in {**given_to, "model_post_init": values.OPEN}.items():

@@ -85,7 +85,7 @@ TEXT_METHODS = ("__format__", "__str__", "__repr__")
 _ELSE = {
     "str": TEXT_METHODS[1:], "format": TEXT_METHODS, "bool": ("__bool__", "__len__"), "int": ("__int__", "__index__"),
 }  # fmt: skip
-"""The methods that builtins call, if their names differ."""
+"""The special methods that builtins call, if their names differ from the builtin's."""
 _COMPARING = listed("builtins.{sorted min max}")
 _ITERATING = _COMPARING | listed(
     "builtins.{list tuple set frozenset sum any all iter enumerate zip dict map filter}"

@@ -108,7 +108,7 @@ class Modules:
         self._roots: list[Path] = [Path.cwd()]
 
     def open(self, path: Path) -> SourceModule:
-        """Return the module of a file or folder. Raises `SourceError` if it cannot be read or parsed."""
+        """Return the module of a file or folder. Raises `SourceError` if the source cannot be read or parsed."""
         path = path.resolve()
         if path not in self.opened:
             # Modules are searched from the folder of the file's package up to the working directory.
@@ -177,7 +177,7 @@ def _is_users(path: Path) -> bool:
 
 
 def _origin(name: str) -> Path | None:
-    """Return the path without suffix of a module on Python's path, None if it is not written in Python."""
+    """Return the path without suffix of a module on Python's path, None if the module is not written in Python."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError):

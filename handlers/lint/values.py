@@ -35,7 +35,7 @@ class Owner(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance of a user's class, or of a library class by its full name; "" if its class is unknown.
+    """An instance of a user's class, or of a library class by full name; "" if the class is unknown.
 
     `element` is the value of its items in iteration, `item` that of subscripts, and `parts` the members of a tuple of
     known length. `after` restricts the attributes of `super()` to those of later classes.
@@ -101,7 +101,7 @@ class Class:
 
     @cached_property
     def mro(self) -> list[Class | str]:
-        """The class and its bases, nearest first. Those of libraries are full names."""
+        """The class and its bases, nearest first. Library classes are given by full name."""
         order: dict[Class | str, None] = {}
 
         def collect(class_: Class) -> None:
@@ -139,7 +139,7 @@ class Class:
         return Function(node, self.scope, self, bound)
 
     def value_of(self, option: Instance | Class, binding: Binding, node: ast.AST) -> Value:
-        """Return the value of an attribute from one binding in the body, for this class, a subclass, or an object."""
+        """Return the value that a binding in the class body gives to an attribute of `option`, a class or instance."""
         if isinstance(binding, FunctionNode):
             marks = self.body_scope.marks(binding)
             receivers: list[Value] = [(replace(option, after=None),)] if isinstance(option, Instance) else []
@@ -360,7 +360,7 @@ class Checker:
     def following(
         self, step: Step | None = None, *, quietly: bool = False, importing: bool = False
     ) -> Iterator[None]:
-        """Add a function or name to the chain of calls within the block.
+        """Within the block, add a function or name to the chain of calls.
 
         `quietly` turns off all reports. `importing` turns off reports that do not apply to code run on import.
         """
@@ -431,7 +431,7 @@ class Scope(ABC):
         return self.checker.classes[node]
 
     def local(self, name: str) -> Value | None:
-        """Return the value of a name in this or an enclosing scope, None if it has none."""
+        """Return the value of a name in this or an enclosing scope, None for an unknown name."""
         if name in self.names or name in self.globals or self.parent is None:
             return None if name in self.globals else self.names.get(name)
         return self.parent.local(name)
@@ -468,7 +468,7 @@ class Scope(ABC):
         return ()
 
     def lookup(self, name: str) -> Value | None:
-        """Return the value of a name: of the scope, its class body, its module, or a builtin; None if there is none."""
+        """Return the value of a name in the scope, its class body or module, or of a builtin; None if there is none."""
         found = self.local(name)
         if found is None and self.body_of is not None and name in self.body_of.bindings:
             found = join(*(self.bound(name, each, Owner.CLASS) for each in self.body_of.bindings[name]))

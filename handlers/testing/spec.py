@@ -260,7 +260,7 @@ class Past:
         headers: Mapping[str, str] | None = None,
         recorded: Mapping[str, bytes] | None = None,
     ) -> StubbedContext:
-        """Return the context for a next message. Raises `SpecError` if it belongs to another business object."""
+        """Return the context for the next message. Raises `SpecError` if its business id is that of another object."""
         business_id = self._named_by(message)
         if self.messages and business_id != self._named_by(self.messages[0]):
             raise SpecError(
@@ -294,7 +294,7 @@ class Handled(Generic[S]):
 
     @property
     def state(self) -> S:
-        """The next state."""
+        """The next state, decoded."""
         return self._past.definition.codec.decode(self._done().after)  # type: ignore[return-value] # it is S's codec
 
     @property
@@ -346,8 +346,8 @@ class Handled(Generic[S]):
     def redelivered(self, *later: Message) -> Handled[S]:
         """Expect the same outputs, ids and next state if the message is redelivered after later messages.
 
-        By default, the given messages and the message itself are handled again under new ids. Then the message is
-        replayed on the version before its own, with the captured values of the first time.
+        Without `later`, all messages so far, this one included, are first handled again under new ids. Then the message
+        is replayed on the version before its own, with the values that were captured the first time.
         """
         __tracebackhide__ = True
         done, first, definition = self._done(), self._context, self._past.definition
@@ -498,5 +498,5 @@ class Case(NamedTuple, Generic[S]):
     state: S  # the recorded next state
 
     def when(self) -> Handled[S]:
-        """Handle the message."""
+        """Handle the recorded message, and return the result for expectations."""
         return self.given.when(self.message, headers=self.headers)

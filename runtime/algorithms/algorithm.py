@@ -62,7 +62,7 @@ class Algorithm(Protocol):
         """
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Forget the ids of messages processed more than `older_than` ago. Return their number.
+        """Forget the ids of messages processed more than `older_than` ago. Return the number of ids.
 
         A later copy of such a message is processed again. Algorithms that do not evict ids return 0.
         """

@@ -122,8 +122,8 @@ class Refusals:
         """Remove the dead letters of a processed message.
 
         A redrive names the dead letter. Otherwise all dead letters with the id are removed, because the body may have
-        been edited, except those that belong to another message (`id_reused`). Those that other attempts at a batch
-        must see are only marked.
+        been edited, except those of another message (`id_reused`). Dead letters that other attempts at a batch must see
+        are only marked.
         """
         if self._batch.is_redrive:
             own = self._own(position, key, content)
@@ -137,7 +137,7 @@ class Refusals:
                 self._change(position, letter, is_gone=True)
 
     def letters(self, decided: int) -> Sequence[Letter] | None:
-        """Return all dead letters after the first `decided` deliveries, or `None` if these changed nothing."""
+        """Return all dead letters after the first `decided` deliveries, or `None` if the deliveries changed nothing."""
         changes = [change for change in self._changes if change[0] < decided]
         if not changes:
             return None
@@ -180,7 +180,7 @@ class Refusals:
         return self._batch.is_ours(letter.batch, letter.batch_number)
 
     def _is_redriven(self, letter: Letter) -> bool:
-        """Return whether a dead letter is to be handled again. It is not while its batch may be attempted again."""
+        """Return whether a dead letter is to be handled again. False if the batch that rejected it may run again."""
         batch = self._batch
         if not batch.is_redrive or not letter.waits or self._is_ours(letter):
             return False

@@ -54,7 +54,7 @@ class SetDigest:
     total: int = 0
 
     def add(self, member: bytes) -> None:
-        """Add a member."""
+        """Add a member of the set."""
         self.count += 1
         self.total += int.from_bytes(sha256(member).digest())
 
@@ -317,7 +317,7 @@ class RowFiles:
         return self._folder / f"rows-{len(self.done):05d}.parquet"
 
     def add(self, row: Row) -> None:
-        """Write a row."""
+        """Write a row, and end the file if it is full."""
         self._rows.add(packed_row(row))
         self._groups = self._groups or RowGroups(self._path, SCHEMA, GROUP_ROWS, GROUP_BYTES)
         packed = packed_properties(row.properties)

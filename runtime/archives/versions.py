@@ -89,7 +89,7 @@ class LetterPart(Part):
         super().__init__(folder / f"letters-{uuid.uuid4().hex}.jsonl")
 
     def add(self, line: str) -> None:
-        """Add a dead letter."""
+        """Add a dead letter, given as a line of JSON."""
         encoded = f"{line}\n".encode()
         self._stream.write(encoded)
         self._written.update(encoded)
@@ -107,7 +107,7 @@ class VersionPart(Part):
         self._groups: tables.RowGroups | None = None
 
     def add(self, handler: str, business_id: str, version: Version) -> None:
-        """Add a version."""
+        """Add a version of the stream of a business object."""
         record = version.record
         values = {
             **record._asdict(),
@@ -161,7 +161,7 @@ def _version_of(row: Mapping[str, Any]) -> Version:
 
 
 def prepare_parts(folder: Path) -> None:
-    """Create a folder, and delete unfinished files. Raises `UsageError` if it contains the export of a table."""
+    """Create a folder, and delete unfinished files. Raises `UsageError` if the folder has the export of a table."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / tables.MANIFEST).exists():
         raise UsageError(f"{folder} contains the export of a table. Choose another folder.")

@@ -37,7 +37,7 @@ from runtime.cli.project import Command
 _SETTINGS: dict[str, Any] = {
     "no_args_is_help": True,
     "pretty_exceptions_enable": False,
-    "rich_markup_mode": None,  # typer's tables break urls, defaults and examples at 80 columns
+    "rich_markup_mode": None,  # typer's tables break URLs, defaults and examples at 80 columns
     "context_settings": {"help_option_names": ["--help", "-h"]},
 }
 _HELP = (

@@ -78,7 +78,7 @@ def command_on(command: str, states: TablePlace, *more: str) -> str:
 
 @contextmanager
 def resumable(batch_id: str, states: TablePlace) -> Iterator[None]:
-    """Append to the errors of a batch the command that resumes or abandons it."""
+    """Append to each error of a batch the command that resumes or abandons the batch."""
     try:
         yield
     except BatchHeldBackError as error:
@@ -136,7 +136,7 @@ class BatchReport:
 
     @classmethod
     def of(cls, result: BatchResult) -> BatchReport:
-        """Count the outcomes of a batch. Reads them once, or twice if there are dead letters."""
+        """Count the outcomes of a batch. Reads the outcomes once, or twice if there are dead letters."""
         from runtime.spark.batch import count_outcomes, dead_letter_groups
 
         counts = count_outcomes(result.outcomes)
@@ -176,7 +176,7 @@ class BatchReport:
         return make_table(title, ("round", "handler", *Status, "outputs"), rows.values())
 
     def parts(self) -> Iterator[RenderableType]:
-        """Yield the report for people: counts, dead letters, and the next commands."""
+        """Yield the parts of the human-readable report: counts, dead letters, and the next commands."""
         batch_id = self.record.batch_id
         if self.was_published:
             yield f"Batch {batch_id} was already published, and a published batch never changes. Its outcomes:"

@@ -166,7 +166,7 @@ def check_file(file: Path | None) -> None:
 def check_log(
     path: str, master: str, format_: str | None, source: str | None = None, decoding: Decoding = AS_JSON
 ) -> int | None:
-    """Return the size of a log in bytes, or `None` if it is not local.
+    """Return the size of a log in bytes, or `None` if the log is not local.
 
     Raises `LogError`, and `UsageError` for an invalid source.
     """
@@ -253,7 +253,7 @@ def confirm(deed: str, *, yes: bool) -> None:
 
 
 def require_table(place: TablePlace) -> TablePlace:
-    """Return the location of a table, or of the one that replaced it (`consistent switch`). Raises like `on_table`."""
+    """Return the location of a table, or of its replacement by `consistent switch`. Raises like `on_table`."""
     on_table(place, _nothing)
 
     async def name() -> str:

@@ -83,7 +83,7 @@ def _console(*, to_stderr: bool) -> Console:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """The output of a command, for people or as JSON."""
+    """The output of a command, human-readable or as JSON."""
 
     as_json: bool = False
 
@@ -92,7 +92,7 @@ class Screen:
         _tell(notes(), sentence, Text(indented(sentence)), **fields)
 
     def show(self, *parts: RenderableType) -> None:
-        """Print parts of the result for people. No-op with `as_json`.
+        """Print parts of the human-readable result. No-op with `as_json`.
 
         A `str` is a line to copy, and is not wrapped. A `Text` is prose, and is wrapped.
         """
@@ -103,7 +103,7 @@ class Screen:
             console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
 
     def put(self, document: Mapping[str, Any], *parts: RenderableType) -> None:
-        """Print the result: `document` as JSON, or `parts` for people."""
+        """Print the result: `document` as JSON, or the human-readable `parts`."""
         if self.as_json:
             print(visible_json(document))
         self.show(*parts)
@@ -173,7 +173,7 @@ class StepProgress:
         self.show_count(done, "outputs", total)
 
     def show_rows(self, step: str, rows: int) -> None:
-        """Show the number of rows done, and start `step` if it is not the current one."""
+        """Show the number of rows done. Starts `step` unless that is the current step."""
         if step != self._sentence:
             self.step(step)
         self.show_count(rows, "rows")

@@ -91,7 +91,7 @@ class Only(frozenset[str]):
 
 
 def only(*names: str) -> Only:
-    """Restrict a command to some fields of a dataclass. The others keep their defaults."""
+    """Restrict a command to some fields of a dataclass. All other fields keep their defaults."""
     return Only(names)
 
 
@@ -124,7 +124,7 @@ class Declared:
 
     @property
     def kind(self) -> Any:  # noqa: ANN401 - types
-        """The type without `None`."""
+        """The type of the field, without `None`."""
         kinds = [each for each in get_args(self.hint) if each is not NoneType]
         return kinds[0] if len(kinds) < len(get_args(self.hint)) else self.hint
 
@@ -141,7 +141,7 @@ class Declared:
 
     @property
     def variable(self) -> str | None:
-        """The environment variable."""
+        """The name of the option's environment variable."""
         of_key = "_".join(filter(None, ("CONSISTENT", self.group, self.name))).upper()
         named: str | None = self.field.metadata.get("envvar", None if self.group is None else of_key)
         return named
@@ -192,7 +192,7 @@ class _Group:
 
     @classmethod
     def find(cls, hint: Any) -> _Group | None:  # noqa: ANN401 - any type
-        """Return the group for a parameter or field of this type, or `None` if it is not a dataclass."""
+        """Return the group for a parameter or field of this type, or `None` if the type is no dataclass."""
         kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
         if not is_dataclass(kind) or not isinstance(kind, type):
             return None
@@ -208,7 +208,7 @@ class _Group:
                 yield each.name, group or Declared(each, hints[each.name], table)
 
     def options(self) -> Iterator[Declared]:
-        """Yield all options."""
+        """Yield all options of the group and its nested groups."""
         for _, each in self.members():
             yield from [each] if isinstance(each, Declared) else each.options()
 

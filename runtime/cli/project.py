@@ -131,7 +131,7 @@ def read(schema: Schema, chosen: str | None) -> Project:
 
 
 def _has_table(file: Path) -> bool:
-    """Return whether a pyproject.toml has our table. Return False if it is invalid, which other tools report."""
+    """Return whether a pyproject.toml has our table. False for an invalid file, which other tools report."""
     try:
         if b"consistent" not in file.read_bytes():
             return False
@@ -184,7 +184,7 @@ class _Reader:
         return UsageError(f"{self.place(names)}: {sentence}{'' if sentence.endswith('?') else '.'}")
 
     def table(self, names: Names, value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - of TOML
-        """Return a value that must be a table. Raises `UsageError` if it is not one."""
+        """Return a value that must be a table. Raises `UsageError` for any other value."""
         if isinstance(value, Mapping):
             for name, times in Counter(each.replace("_", "-") for each in value).items():
                 if times > 1 and name != TARGETS:

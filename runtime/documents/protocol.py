@@ -176,14 +176,14 @@ class Documents:
             await self.store.prepare(document.reference, document.content)
 
     async def commit_registered(self, registered: Registration, commit: Commit[T]) -> T:
-        """Commit the version and delete the registration. Raises `ConcurrencyConflictError` if it was given up."""
+        """Commit the version, delete the registration. Raises `ConcurrencyConflictError` for an attempt given up."""
         try:
             return await commit([registered.taken_out()])
         except IncludeConflictError as error:
             raise ConcurrencyConflictError(registered.key, str(error)) from error
 
     async def withdraw(self, registered: Registration, *, are_prepared: bool) -> None:
-        """Give this attempt up and delete its documents, unless it has committed."""
+        """Give this attempt up and delete its documents, unless the attempt has committed."""
         row = await self.table.get(registered.key, PREFIX + registered.attempt)
         if row is None:
             return
@@ -266,7 +266,7 @@ class DocumentSweep:
         return left
 
     async def clean_up(self, registration: Registration) -> int:
-        """Give an attempt up, delete its documents, and return how many of these existed."""
+        """Give an attempt up, delete its documents, and return how many documents existed."""
         if self.only_look:
             return len(registration.names)
         return await delete(self.store, await give_up(self.table, registration, self.clock()))

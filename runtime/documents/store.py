@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 def open_place(url: str) -> Folder:
-    """Return the folder at a URL; it need not exist. Raises `UsageError`, whose message has no secrets of the URL."""
+    """Return the folder at a URL, which need not exist. Raises `UsageError`, which shows no secrets of the URL."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme == "file":
         return open_folder(url)
@@ -139,7 +139,7 @@ _HOLDS = " that names the store of documents"
 
 
 def object_folder(handler: str, business_id: str) -> str:
-    """Return the folder of an object's documents: the business id, or its SHA-256 if it is long."""
+    """Return the folder of an object's documents: the business id, or the SHA-256 of a long one."""
     name = quote(business_id, safe=" ()+,;=@_-.~")
     if len(name) > _MAX_FOLDER or name.strip(". ") != name:
         name = sha256(business_id.encode()).hexdigest()

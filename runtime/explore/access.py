@@ -51,7 +51,7 @@ class Access:
         self.csrf = self._digest(_CSRF)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or pass the request on."""
+        """Answer a request, or pass it on to the app."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         if scope["type"] != "http":
@@ -81,7 +81,7 @@ class Access:
         return None
 
     def _answer_to_token(self, request: Request) -> Response | None:
-        """Exchange a token in the URL for a cookie; refuse a request without either. Return None if it may pass."""
+        """Exchange a token in the URL for a cookie, or refuse the request. Return None if the request may pass."""
         if not self._token:
             return None
         given = request.query_params.get("token")
@@ -110,7 +110,7 @@ class Access:
         return hmac.digest(self._key, purpose.encode(), "sha256").hex()
 
     async def form(self, request: Request) -> Mapping[str, str]:
-        """Return the fields of a form of these pages. Raises `UsageError` for any other form, or a large one."""
+        """Return the fields of a form of the explorer's own pages. Raises `UsageError` for other or large forms."""
         body = b""
         async for chunk in request.stream():
             body += chunk

@@ -72,7 +72,7 @@ PageOf = Callable[[Request, Table], Awaitable[Page | Response]]
 
 
 class Explorer:
-    """Pages over one table, as an ASGI app to serve or to mount. Pages only read, except those of dead letters.
+    """Pages over one table, as an ASGI app to serve or to mount. Pages only read, except the pages of dead letters.
 
     `store` is an open store or its URL. `token` opens the pages once, by `?token=`; by default it is random. Pass ""
     if the surrounding app authenticates. `hosts` are names of the server, in addition to this machine's.
@@ -124,7 +124,7 @@ class Explorer:
         self._access = Access(Starlette(routes=[*routes, static]), self.token, hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer an HTTP request: the entry point of ASGI."""
         await self._access(scope, receive, send)
 
     async def _table(self) -> Table:
@@ -153,7 +153,7 @@ class Explorer:
         return self._shown(request, page.template, {**page.document, "skipped": skipped}, status)
 
     def _shown(self, request: Request, template: str, document: Document, status: int) -> Response:
-        """Return a page as HTML, as JSON, or one value of it as text."""
+        """Return a page as HTML or JSON, or a single value of the page as text."""
         query = dict(request.query_params)
         if "text" in query:
             try:

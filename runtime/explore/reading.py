@@ -1,4 +1,4 @@
-"""Reads, for each page, a bounded part of a table and of outcome files, however large they are."""
+"""Reads, for each page, a bounded part of a table and of outcome files of any size."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _add(sums: dict[str, Found], found: Found) -> None:
 
 
 class OpenedObject(NamedTuple):
-    """A stream with its head."""
+    """The stream of a business object, with its decoded head."""
 
     handler: str
     business_id: str
@@ -233,7 +233,7 @@ class LetterPage(NamedTuple):
 
 
 async def letters(table: Table, handler: str, after: str) -> LetterPage:
-    """Read waiting dead letters: those of streams, then of entities, then of the table.
+    """Read waiting dead letters: of streams, then of entities, then of the table.
 
     Examines up to 2,000 objects, in three requests, and reads up to 200 letters, in one request per object.
     """
@@ -338,7 +338,7 @@ _DAMAGED = (OSError, LookupError, TypeError, ValueError)  # what reading a damag
 
 
 def _open(folder: str, batch_id: str) -> OutcomeFiles | None:
-    """Open the outcomes of a batch, or return None if they cannot be read here."""
+    """Open the outcomes of a batch, or return None if this machine cannot read the folder."""
     try:
         found = OutcomeFiles.find(folder, batch_id)
     except Exception:  # noqa: BLE001 - of any file system: the page shows that there is nothing
@@ -397,7 +397,7 @@ def outcomes_of_message(folders: Sequence[tuple[str, str]], message_id: str) -> 
 
 
 class _Graph:
-    """The causes and outputs of a message in its batch, up to three levels each way. The next round handles outputs."""
+    """The causes and outputs of a message in its batch, up to three levels each way. Each level is in another round."""
 
     def __init__(
         self, files: OutcomeFiles, batch_id: str, message_id: str, own: Sequence[OutcomeRow]

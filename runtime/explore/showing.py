@@ -37,7 +37,7 @@ def without_secrets(text: str) -> str:
 
 
 def as_json(value: Any, indent: int | None = None, *, is_ascii: bool = False) -> str:  # noqa: ANN401 - of a document
-    """Format JSON. Times are ISO 8601 in UTC."""
+    """Format a value as JSON. Times are ISO 8601 in UTC."""
     return json.dumps(value, indent=indent, ensure_ascii=is_ascii, default=_for_json)
 
 
@@ -77,7 +77,7 @@ def marked(value: Any, hidden: re.Pattern[str] = HIDDEN_IN_LINE) -> Markup:  # n
 
 @pass_context
 def cut(context: Context, value: Any, path: str) -> Markup:  # noqa: ANN401 - of a document
-    """Show a value in lines; if it is long, with a link to all of it. `path` is the value's place in the document."""
+    """Show a value in lines, a long one with a link to the whole. `path` is the value's place in the document."""
     text = value if isinstance(value, str) else as_json(value, 2)
     shown = marked(text, HIDDEN)
     link = (
@@ -100,12 +100,12 @@ def when(value: str | None) -> Markup:
 
 
 def counted(value: float | None) -> str:
-    """Format a number."""
+    """Format a number with thousands separators, None as an empty string."""
     return "" if value is None else f"{value:,.0f}"
 
 
 def in_units(size: int | None) -> str:
-    """Format a number of bytes."""
+    """Format a number of bytes. None means more than 32 KiB."""
     return "over 32 KiB" if size is None else f"{size / 1024:,.1f} KiB" if size >= 1024 else f"{size} bytes"  # noqa: PLR2004
 
 
@@ -238,7 +238,7 @@ _PAGES.globals |= {"bars": bars, "dots": dots, "causes": causes}
 
 
 def render(template: str, document: Document, root: str, query: Mapping[str, str], **more: Any) -> str:  # noqa: ANN401
-    """Return the page of a document. `query` are the parameters of its own address."""
+    """Return the page of a document. `query` are the parameters of the page's URL."""
 
     def link(page: str, /, **parameters: object) -> str:
         given = {name: str(value) for name, value in parameters.items() if value not in (None, "")}

@@ -61,7 +61,7 @@ class BatchContext:
     limits: MessageLimits = USUAL
 
     def redriving(self, open_batches: OpenBatches | None) -> BatchContext:
-        """Return the context of a redrive with these open batches, or this context if they are `None`."""
+        """Return the context of a redrive with these open batches, or this context if `open_batches` is `None`."""
         return self if open_batches is None else replace(self, is_redrive=True, open_batches=open_batches)
 
     @property
@@ -135,7 +135,7 @@ class Seen:
         return Seen({*self.delivered, *delivered}, dead_letter)
 
     def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
-        """Return the value for the next group. Only the last message may have more copies in it."""
+        """Return the value for the next group, in which only the last message may have more copies."""
         last = outcomes[-1].envelope.message_id
         copies = list(takewhile(lambda outcome: outcome.envelope.message_id == last, reversed(outcomes)))
         return replace(self.after(outcomes), delivered=self.after(copies).delivered)

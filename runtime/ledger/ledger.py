@@ -45,7 +45,7 @@ _COUNT = "Count_"
 
 
 class BatchStatus(StrEnum):
-    """The progress of a batch."""
+    """The progress of a batch, as the ledger records it."""
 
     STARTED = "started"
     PUBLISHED = "published"
@@ -88,7 +88,7 @@ class BatchRecord:
 
     @property
     def shown_in(self) -> str:
-        """The folder where readers find the outcomes. Those of a micro-batch are moved there when published."""
+        """The folder where readers find the outcomes. A micro-batch's are moved there when the batch is published."""
         return self.out.removesuffix(f"/{HIDDEN_EPOCHS}") if self.is_epoch else self.out
 
     @property
@@ -169,7 +169,7 @@ _PRUNED_AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """The counter of a ledger."""
+    """The counter of a ledger: the next batch number, and the algorithm of the table."""
 
     next: int = 1
     algorithm: str | None = None  # of the table's batches
@@ -178,7 +178,7 @@ class Counter:
     settings: TableSettings = field(default_factory=TableSettings)  # read with the counter, stored elsewhere
 
     def operation(self) -> Operation:
-        """Return the operation that stores the counter. It fails if the row changed since it was read."""
+        """Return the operation that stores the counter. It fails if the row has changed since the read."""
         properties: dict[str, Value] = {
             "Next": Int64(self.next),
             "FirstBatch": self.first_batch,
@@ -358,7 +358,7 @@ class Ledger:
         return await self._update(record, replace(record, status=BatchStatus.PUBLISHED))
 
     async def abandon(self, batch_id: str) -> BatchRecord:
-        """End a batch without publishing. Its versions stay. Raises `BatchRefusedError` if it is published."""
+        """End a batch without publishing. Its versions stay. Raises `BatchRefusedError` for a published batch."""
         record = await self.get(batch_id)
         if not record.is_finished:
             record = await self._update(record, replace(record, status=BatchStatus.ABANDONED))
@@ -386,9 +386,9 @@ class Ledger:
         return replace(changed, etag=etag)
 
     async def batches(self, limit: int, after: BatchRecord | None = None) -> list[BatchRecord]:
-        """Return the newest batches: open ones by number, then finished ones by end; or finished ones after `after`.
+        """Return the newest batches: open ones by descending number, then finished ones, latest end first.
 
-        Costs one request per batch, one for every 1,000 open batches, and one for every 1,000 finished ones requested.
+        With `after`, returns only finished ones after it. Costs one request per batch, and one for every 1,000 markers.
         """
         markers: list[Row] = []
         if after is None:
@@ -403,7 +403,7 @@ class Ledger:
         return [record for record in records if record is not None]
 
     async def algorithm(self) -> tuple[str, str] | None:
-        """Return the table's algorithm and its first batch, or `None` if it has no batches. Costs one request."""
+        """Return the algorithm and the first batch of the table, or `None` without batches. Costs one request."""
         counter = await self._counter()
         return None if counter.algorithm is None else (counter.algorithm, counter.first_batch)
 
@@ -436,7 +436,7 @@ class Ledger:
         return OpenBatches(next_, frozenset(numbers)), settings
 
     async def prune(self, before: int, *, dry_run: bool = False) -> int:
-        """Delete the rows of batches that ended before a time in microseconds. Returns their number.
+        """Delete the rows of batches that ended before a time in microseconds. Returns the number of batches.
 
         With `dry_run`, only counts them. Costs one request, one more for every 1,000 batches, and a transaction for
         every 50. Raises `RetriesExhaustedError` after too many conflicts.
@@ -495,7 +495,7 @@ INPUT = "single messages of a consumer"  # the recorded input of a consumer batc
 
 @dataclass(slots=True, eq=False)
 class ConsumerBatch:
-    """One batch of a consumer, with its `running` messages and those that `failed`."""
+    """One batch of a consumer, with the messages that are `running`, and the messages that `failed`."""
 
     record: BatchRecord
     began_at: int

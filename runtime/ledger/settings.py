@@ -1,6 +1,6 @@
 """The settings of a table, shared by all its users: the owner, and the secret of keyed draws.
 
-The row of the settings sorts between the counter and the open batches, so a query for these returns it too.
+The row of the settings sorts between the counter and the open batches, so one query returns all three.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class TableSettings:
         return await until_undisturbed((retries or RetryPolicy()).beside(table), attempt)
 
     def check_use(self, follows: str | None = None) -> None:
-        """Raise `UsageError` if the table was switched to another one, or is used only to reprocess another one.
+        """Raise `UsageError` if the table was switched to another table, or is only used to reprocess another table.
 
         `follows`: the table that the caller reprocesses.
         """

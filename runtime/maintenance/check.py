@@ -70,12 +70,12 @@ class Checked:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def document(self) -> dict[str, Any]:
-        """Return the result as JSON."""
+        """Return the result as a JSON document."""
         return asdict(self)
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Checked:
-        """Parse the JSON of `document`."""
+        """Parse a result of `document`."""
         faults, repaired = ([Fault(**each) for each in document[name]] for name in ("faults", "repaired"))
         return cls(**{**document, "faults": faults, "repaired": repaired})
 
@@ -142,7 +142,7 @@ async def _rebuild(table: Table, check: PartitionCheck) -> bool:
 
 
 class PartitionCheck(RowsCheck):
-    """Checks one partition: the rows of its stream or entity, and rows of neither."""
+    """Checks one partition: the rows of its stream or entity, and all other rows."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
@@ -155,7 +155,7 @@ class PartitionCheck(RowsCheck):
         self._is_marked = False
 
     def add(self, row: Row) -> None:
-        """Check a row, and report it if it is corrupt."""
+        """Check a row, and report a corrupt one."""
         if self.of_object is None and not isinstance(row, DamagedRow):
             if row.row_key == HEADER and is_of_state(row.properties):
                 self.of_object = StreamCheck(row)

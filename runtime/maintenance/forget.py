@@ -41,7 +41,7 @@ class Tables(NamedTuple):
 
     @property
     def each(self) -> list[Table]:
-        """The distinct tables."""
+        """The distinct tables among the three."""
         return list({id(table): table for table in self}.values())
 
 
@@ -57,13 +57,13 @@ class BusinessObject:
 
     @property
     def tokens(self) -> list[Token]:
-        """The tokens of its unfinished messages, then those of failed attempts."""
+        """The tokens of the object's unfinished messages, then the tokens of failed attempts."""
         known = [entry.tokens for entry in self.entity.outbox.values() if entry.tokens] if self.entity else []
         return [tokens.incoming for tokens in known] + [token for each in known for token in each.garbage()]
 
     @property
     def tombstone(self) -> Tombstone | None:
-        """The tombstone, if any."""
+        """The tombstone of the stream or entity, if any."""
         holder = self.head or self.entity
         return holder.tombstone if holder else None
 
@@ -279,7 +279,7 @@ class Trace:
 
 
 async def find_trace(tables: Tables, handler: str, business_id: str) -> Trace | None:
-    """Summarize an object, or return None if missing. Reads its keys, its header, and all records of publications."""
+    """Summarize an object; None if it does not exist. Reads its keys, its header, and all records of publications."""
     found = await read_object(tables.states, handler, business_id)
     if found is None:
         return None

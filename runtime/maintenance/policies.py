@@ -20,7 +20,7 @@ from runtime.versions.properties import INT32, INT64, expect, number, reading_ro
 from runtime.versions.stream import stream_key
 
 PARTITION = "_policies"
-"""The partition of the policies. No stream's key, as these contain a hyphen."""
+"""The partition of the policies. No stream has this key, because keys of streams contain a hyphen."""
 
 NO_RULES = (
     "There are no retention rules: add --older-than AGE, --keep-last N or both, or set policies of the table with "
@@ -170,14 +170,14 @@ class Policies:
 
 
 class PolicyReader:
-    """Finds the policies of many streams. Those of the table and of handlers are read once."""
+    """Finds the policies of many streams. Policies of the table and of handlers are read once."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
         self._general: Mapping[Scope, Policy] | None = None
 
     async def decide(self, keys: Sequence[str]) -> list[Decision]:
-        """Return the decisions for streams, given by key. Costs one request if they are ASCII and close together."""
+        """Return decisions for streams, given by key. Costs one request if all keys are ASCII and close together."""
         if self._general is None:
             general = await _read(self._table, _GENERAL, f"{_GENERAL}{_LAST}")
             self._general = {policy.scope: policy for policy in general}

@@ -20,7 +20,7 @@ ALL = KeyRange()
 
 
 class HandlerCount(NamedTuple):
-    """The numbers of one handler. Times are in microseconds since 1970 UTC."""
+    """The counts of one handler. Times are in microseconds since 1970 UTC."""
 
     handler: str
     algorithm: str
@@ -63,12 +63,12 @@ class TableCount:
         return self._counts["", ""]
 
     def add(self, count: HandlerCount) -> None:
-        """Add a count to its handler's."""
+        """Add a count to the sum of its handler."""
         key = (count.handler, count.algorithm)
         self._counts[key] = self._counts[key].plus(count) if key in self._counts else count
 
     def document(self) -> list[HandlerCount]:
-        """Return the sums for JSON."""
+        """Return the sums as a JSON document."""
         return list(self._counts.values())
 
     def merge(self, document: Iterable[Sequence[Any]]) -> None:
@@ -93,7 +93,7 @@ async def count_rows(table: Table, keys: KeyRange = ALL) -> TableCount:
 
 
 async def count_objects(table: Table, keys: KeyRange = ALL) -> TableCount:
-    """Count the streams and entities of a range of partitions. Costs two requests for every 1,000 of them."""
+    """Count the streams and entities of a range of partitions. Costs two requests for every 1,000 objects."""
     counts = TableCount()
     of_header = [*HEADER_NAMES, "StateVersions", "StateSchema", "KeptFrom", "Horizon", "Letters"]
     of_entity = ["Algorithm", "Version", "Pending"]
@@ -108,14 +108,14 @@ async def count_objects(table: Table, keys: KeyRange = ALL) -> TableCount:
 
 
 async def object_keys(table: Table, prefix: str = "") -> AsyncIterator[str]:
-    """Yield the partition keys of all streams and entities. Costs two requests for every 1,000 of them."""
+    """Yield the partition keys of all streams and entities. Costs two requests for every 1,000 objects."""
     for row_key in (HEADER, ENTITY):
         async for row in read_range(table, row_key, KeyRange(prefix), ()):
             yield row.partition_key
 
 
 def _of_row(row: Row, first_event: int | None) -> HandlerCount | None:
-    """Count a row, or return None if it has no handler. `first_event` is that of its stream, if any."""
+    """Count a row, or return None if it has no handler. `first_event` is the first event of its stream, if any."""
     if not _may_be_of_handler(row):
         return None
     if row.row_key == ENTITY:

@@ -82,7 +82,7 @@ async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) 
 
 
 async def _store(table: Table, settings: TableSettings, counter: Counter | None = None) -> None:
-    """Store settings if they, and the counter, have not changed since they were read."""
+    """Store settings, unless the stored settings or the counter have changed since both were read."""
     operations = [settings.operation()] + ([] if counter is None else [counter.operation()])
     try:
         await table.transact(LEDGER, operations)

@@ -287,7 +287,7 @@ def pack_envelope(envelope: Envelope) -> bytes:
 
 
 def unpack_envelope(packed: bytes) -> Envelope:
-    """Decode a delivery from `pack_envelope`."""
+    """Reverse `pack_envelope`."""
     fields = unpack(packed, ext_hook=_usual, unicode_errors=_SURROGATES, strict_map_key=False)
     return Envelope(*fields, *[None] * (len(Envelope._fields) - len(fields)))
 

@@ -104,7 +104,7 @@ _NAMES = ("message_id", "type", "business_id")
 
 
 class Excess(NamedTuple):
-    """A note about content over a limit. `begins` is its first kilobyte, in hexadecimal for bytes."""
+    """A note that replaces content over a limit. `begins` is the content's first kilobyte, in hexadecimal for bytes."""
 
     part: str
     bytes: int
@@ -113,7 +113,7 @@ class Excess(NamedTuple):
 
     @classmethod
     def of(cls, part: str, content: str | Bytes) -> Excess:
-        """Create the note for a part of a message."""
+        """Return the note that replaces a part of a message that is over a limit."""
         data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
         first = data[:KEPT]
         begins = first.hex() if isinstance(content, bytes) else first.decode("utf-8", "replace")

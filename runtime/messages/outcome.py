@@ -73,7 +73,7 @@ _END = 100  # characters kept from the end of a long error, which names the line
 
 
 class Status(StrEnum):
-    """The result of a delivery."""
+    """The kind of result of a delivery."""
 
     PROCESSED = "processed"
     DUPLICATE = "duplicate"
@@ -195,7 +195,7 @@ class Outcomes(Sequence[Outcome]):
     """Outcomes by column, in delivery order. There may be fewer outcomes than `envelopes`; rows are created lazily.
 
     All share `business_id`, or each has its own in `business_ids`. `refused` maps positions to outcomes that do not fit
-    the columns, such as dead letters. `made` is the number of versions made, without replayed ones.
+    the columns, such as dead letters. `made` is the number of new versions, excluding replays.
     """
 
     def __init__(

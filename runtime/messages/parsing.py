@@ -1,4 +1,4 @@
-"""Parse the bodies of deliveries, and reject those that do not belong to the stream they were routed to."""
+"""Parse the bodies of deliveries, and reject deliveries that were routed to another stream than their own."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _fingerprint(name: str, body: str | bytes, exact: Callable[[str | bytes], st
 
 
 class ParsingTimedOutError(BaseException):
-    """Raised by the supervisor inside a message's own validators when they exceed the time limit."""
+    """Raised by the supervisor inside a message's own validators when these exceed the time limit."""
 
 
 def prepare(
@@ -311,7 +311,7 @@ class _Parser:
         self.fingerprints += [b""] * len(self.envelopes)
 
     def named(self, position: int) -> str | None:
-        """Return the business id of a dead letter, or `None` if Spark may have routed by another one."""
+        """Return the business id of a dead letter, or `None` if Spark may have routed the delivery by another id."""
         envelope, business_id = self.envelopes[position], self.business_ids[position]
         route = self.handler.routes.get(envelope.type)
         if self.is_redrive or route is None or id_as_written(route, envelope) == business_id:
@@ -325,7 +325,7 @@ class _Parser:
         self.messages[position] = dead_letter(envelope, reason, problem, name, business_id, length=length)
 
     def parse(self) -> None:
-        """Parse all bodies except those of dead letters."""
+        """Parse the bodies of all deliveries that are not dead letters."""
         positions_by_type: defaultdict[str, list[int]] = defaultdict(list)
         for position, (type_, message) in enumerate(zip(self.envelopes.types, self.messages, strict=True)):
             if message is None:
@@ -391,7 +391,7 @@ class _Parser:
             self.refuse(position, Reason.BUSINESS_ID_MISMATCH, problem)
 
     def _are_routed(self, ids: Sequence[tuple[int, Any]]) -> bool:
-        """Return whether all business ids equal those that routed the deliveries."""
+        """Return whether each business id equals the one that routed the delivery."""
         routed = [self.business_ids[position] or "" for position, _ in ids]
         if {type(id_) for _, id_ in ids} <= {UUID}:
             # Comparing bytes is faster than formatting UUIDs.

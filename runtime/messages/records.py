@@ -19,7 +19,7 @@ from runtime.messages.envelope import MAX_LENGTH, Envelope, canonical
 from runtime.options import check_fields, option, resolved
 
 Decode = Callable[[bytes, Mapping[str, str]], Mapping[str, Any]]
-"""Returns the fields of an envelope, from the content of a record and its headers. Those it lacks are in the headers.
+"""Returns the fields of an envelope, from the content of a record and its headers. Missing ones are in the headers.
 
 The body is text of JSON, or a value that pydantic writes as JSON.
 """

@@ -48,14 +48,14 @@ PARTITION = "deliveries."  # begins the partition keys of customers
 
 
 class KeyState(IntEnum):
-    """The value of a key."""
+    """The state of a key that is locked or sealed."""
 
     LOCKED = 0
     SEALED = 1
 
 
 class DeliveryKey(NamedTuple):
-    """One message to one customer."""
+    """Identifies one message to one customer."""
 
     customer: str
     message: IdKey
@@ -99,7 +99,7 @@ class Keys(Protocol):
 
 
 class TableKeys:
-    """Keys in a table, in a partition per customer. A call costs one request, `unended` one for every 1,000 keys."""
+    """Delivery keys in a table. A call costs one request, and `unended` one for every 1,000 keys."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -138,7 +138,7 @@ class TableKeys:
                     yield row.partition_key.removeprefix(PARTITION), row.row_key.removeprefix("ID-T-")
 
     async def forget_expired(self, customer: str, now: int) -> int:
-        """Delete a customer's expired keys. Return their number. One request per 1,000 keys, and one per deletion."""
+        """Delete a customer's expired keys, and return how many. One request per 1,000 keys, and one per deletion."""
         forgotten = 0
         async for row in rows_between(self.table, PARTITION + customer, FIRST, LAST):
             if read_key(row).expires_at <= now:
@@ -166,7 +166,7 @@ def read_key(row: Row) -> Key:
 
 
 class RedisKeys:
-    """Keys in Redis, as JSON arrays under names with a prefix. Redis deletes expired keys."""
+    """Delivery keys in Redis, as JSON arrays under names with a prefix. Redis deletes expired keys."""
 
     def __init__(self, redis: Redis, prefix: str) -> None:
         self._redis = redis
@@ -283,7 +283,7 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
 
 @contextmanager
 def _translated_errors() -> Iterator[None]:
-    """Raise `StoreUnavailableError` if Redis does not answer, `TargetError` if it refuses a command."""
+    """Raise `StoreUnavailableError` if Redis does not answer, and `TargetError` if Redis refuses a command."""
     from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: A004, PLC0415 - its extra
 
     try:
@@ -307,7 +307,7 @@ _REDIS = ("redis://", "rediss://", "unix://")
 
 @asynccontextmanager
 async def open_keys(url: str, table: str) -> AsyncIterator[Keys]:
-    """Open the keys in a store. `table` is their table, or their prefix in Redis. Raises `UsageError`."""
+    """Open the keys in a store. `table` is the table of the keys, or in Redis their prefix. Raises `UsageError`."""
     if url.startswith(_REDIS):
         async with open_redis(url, table) as keys:
             yield keys
@@ -443,7 +443,7 @@ def is_transient(error: Exception) -> bool:
 
 @dataclass(eq=False)
 class IdempotentDelivery:
-    """Sends messages to customers at most once or at least once. Two requests per delivery, even if it is filtered."""
+    """Sends messages to customers at most once or at least once. Two requests per delivery, even a filtered one."""
 
     keys: Keys
     settings: DeliverySettings = field(default_factory=DeliverySettings)
@@ -459,7 +459,7 @@ class IdempotentDelivery:
     async def deliver(
         self, customer: str, message_id: str, send: Send, *, is_redrive: bool = False
     ) -> Delivered:
-        """Send a message to a customer, unless its key says that it was sent.
+        """Send a message to a customer, unless the key says that the message was sent.
 
         `is_redrive`: send again if an earlier delivery failed or recorded no result. Raises `RetriesExhaustedError`.
         """

@@ -30,12 +30,12 @@ from runtime.messages.outcome import OUTPUT_INDEX_BITS, Status
 from runtime.publishing.publisher import CommittedOutput
 
 _NO_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|NaN|-?Infinity')
-"""Matches floats that JSON cannot represent, and strings, so that these words within strings are left alone."""
+"""Matches floats that JSON cannot represent, and strings, so that such words within strings are left alone."""
 
 
 @contextmanager
 def cut(tables: Iterable[pa.Table], count: int) -> Iterator[Slices]:
-    """Cut tables of outputs into slices in temporary files. Each slice in `tables` must be complete."""
+    """Cut tables of outputs into slices in temporary files. `tables` must hold all outputs of each of these slices."""
     with TemporaryDirectory(prefix="consistent-slices-") as folder:
         counts: Counter[int] = Counter()
         types: set[str] = set()
@@ -212,7 +212,7 @@ def _corrections(batch: pa.RecordBatch, batch_id: str) -> pa.Table:
 
 
 def check_types(batches: Iterable[BatchOutputs], types: Collection[str]) -> None:
-    """Raise `UsageError` if one of these types has no output, unless there are no outputs. Reads all outputs."""
+    """Raise `UsageError` if one of these types has no output, unless the batches have no outputs. Reads all outputs."""
     there: set[str] = set()
     for batch in batches:
         for table in replace(batch, types=()).tables():

@@ -81,12 +81,12 @@ class Publisher(ABC):
     """Sends slices one after another. The defaults suit targets without transactions."""
 
     async def open(self, name: SliceName) -> bool:
-        """Begin a slice. Return False if its marker in the target shows that it is already committed."""
+        """Begin a slice. Return False if the target has the slice's marker: the slice is already committed."""
         del name
         return True
 
     async def begin(self) -> None:  # noqa: B027 - optional
-        """Begin a transaction without a marker. Consumers call this, because they have no slices."""
+        """Begin a transaction without a marker. Consumers call this instead of `open`, because they have no slices."""
 
     @abstractmethod
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
@@ -105,7 +105,7 @@ class Publisher(ABC):
 class Target(ABC):
     """A receiver of outputs."""
 
-    name: str  # its url without secrets
+    name: str  # its URL without secrets
     identity: str  # the part of a publication's key that says where outputs are sent
     promise: Promise
     chunk: int = 1_000  # the number of outputs that are sent, and recorded as sent, at once
@@ -132,7 +132,7 @@ class ThreadedPublisher(Publisher):
         self.thread = ThreadPoolExecutor(1)
 
     async def close(self) -> None:
-        """Stop the thread."""
+        """Stop the thread of the publisher."""
         self.thread.shutdown()
 
 

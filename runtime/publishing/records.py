@@ -275,7 +275,7 @@ async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
 
 
 async def delete_letters(table: Table, letters: Sequence[Row]) -> None:
-    """Delete records. One request for every 100. Raises `RowChangedError` if a record has changed since it was read."""
+    """Delete records. One request for every 100. Raises `RowChangedError` if any record has changed since the read."""
     await _delete(table, [Operation.delete(row.row_key, row.etag) for row in letters])
 
 

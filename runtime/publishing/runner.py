@@ -68,7 +68,7 @@ class PublishResult:
 
     @property
     def refused(self) -> list[Record]:
-        """The records of dead letters."""
+        """The records that are dead letters."""
         return [each for each in self.records if each.result.is_letter]
 
 
@@ -171,7 +171,7 @@ async def find_unpublished(
 
 @dataclass(eq=False)
 class Runner:
-    """Sends the unsent slices of `cut`, and counts the `slices` and `outputs` that it sent."""
+    """Sends the unsent slices of `cut`, and counts the `slices` and `outputs` that this runner sent."""
 
     table: Table
     publication: Publication

@@ -48,10 +48,10 @@ _UNAVAILABLE = (TargetUnavailableError, SourceUnavailableError, StoreUnavailable
 class Consumer:
     """Handles the messages of a source in the handlers of an app, and sends the outputs to a target.
 
-    `source` and `target` are urls (docs/serve.md). Without a target outputs are dropped. `run` returns when the source
+    `source` and `target` are URLs (docs/serve.md). Without a target outputs are dropped. `run` returns when the source
     ends or after `stop`; in an ASGI lifespan, use the consumer as a context manager, which runs it in the block.
 
-    Raises `UsageError` for an invalid url, and for a table of another app.
+    Raises `UsageError` for an invalid URL, and for a table of another app.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Consumer:
 
     @property
     def counts(self) -> Counts:
-        """The counts so far."""
+        """The number of deliveries with each status, and of published outputs, so far."""
         handled = self._streams.counts if self._streams else Counter[str]()
         return {**handled, "published": self._published}
 
@@ -176,7 +176,7 @@ class Consumer:
                 self._take(received, streams)
 
     def _room(self) -> int:
-        """Return how many messages may be read: 0 when stopping, when full, or while another service is away."""
+        """Return how many messages may be read: 0 when stopping, when full, or if another service is unavailable."""
         is_full = self._held_bytes >= self._options.read_ahead_bytes
         if (
             self._stops_at is not None
@@ -218,7 +218,7 @@ class Consumer:
                 await _passed(self._has_finished)
 
     async def _settle(self, ready: Sequence[Received]) -> None:
-        """Publish the outputs of finished deliveries, then acknowledge these. Retry while the target is away."""
+        """Acknowledge finished deliveries after publishing their outputs. Retry until the target answers."""
         failures = 0
         while ready := [each for each in ready if not each.is_lost]:
             outputs = [output for each in ready for output in each.outputs]
@@ -255,7 +255,7 @@ class Consumer:
             await asyncio.sleep(1)
 
     def _measure(self) -> None:
-        """Set the gauges."""
+        """Update the gauges of the metrics."""
         lanes = [*self._lanes.values()]
         oldest = [
             next(iter(each), None) for each in (self._queued, *(lane.waiting.values() for lane in lanes))
@@ -304,7 +304,7 @@ class Consumer:
                 del self._lanes[lane.name]
 
     async def _answer_probes(self) -> Callable[[], Awaitable[None]]:
-        """Answer `/livez` (the event loop runs), `/readyz` (no service is away) and `/metrics`. Return the clean-up."""
+        """Serve `/livez` (the event loop runs), `/readyz` (all services answer) and `/metrics`. Return the clean-up."""
         if self._options.health_port is None:
             return _nothing
         try:

@@ -34,7 +34,7 @@ _SIZE = 16  # bytes of a note: the hash of a message, zeros between calls
 
 
 class _Noted(CallInterceptor):
-    """Notes the message of each call, and refuses those that have killed consumers. `inner` limits the time."""
+    """Notes the message of each call, and rejects messages that have killed consumers. `inner` limits the time."""
 
     def __init__(self, inner: Alarm | Watch, note: mmap.mmap, salt: bytes, fatal: frozenset[bytes]) -> None:
         self._note, self._salt, self._fatal = note, salt, fatal
@@ -57,7 +57,7 @@ class _Noted(CallInterceptor):
 
 @contextmanager
 def guarded(table: Table, options: ServeOptions) -> Iterator[CallInterceptor]:
-    """Limit the time of handlers, and note their messages in the folder of the options.
+    """Limit the time of handlers, and note the messages that they handle in the folder of the options.
 
     A handler that ignores signals ends the process, if the consumer runs in the main thread.
     """

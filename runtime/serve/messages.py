@@ -37,7 +37,7 @@ class Stage(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Received:
-    """A delivery: of a lane with its offset, or of a queue with its receipt. `problem` is why it is not an envelope."""
+    """A delivery: of a lane with its offset, or of a queue with its receipt. An invalid one has a `problem`."""
 
     envelope: Envelope
     size: int
@@ -71,7 +71,7 @@ class Lane:
     end: Callable[[], int | None] = lambda: None
 
     def finished(self, most: int) -> list[Received]:
-        """Return the deliveries before the first one that is not done: only these may be acknowledged."""
+        """Return the deliveries before the first unfinished one: no other may be acknowledged."""
         found: list[Received] = []
         for received in self.waiting.values():
             if received.stage is not Stage.DONE or len(found) == most:
@@ -96,7 +96,7 @@ class Rebalances(Protocol):
 class Source(Protocol):
     """Where messages come from. Its calls do not block the event loop, and raise `SourceUnavailableError`."""
 
-    name: str  # its url without secrets
+    name: str  # its URL without secrets
     origin: str | None  # the owner of its offsets, once it is open; None for a queue
 
     async def open(self, rebalances: Rebalances) -> None:
@@ -109,10 +109,10 @@ class Source(Protocol):
         """
 
     async def acknowledge(self, received: Sequence[Received]) -> None:
-        """Acknowledge finished deliveries."""
+        """Acknowledge deliveries whose outputs were published."""
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Close the connection."""
 
 
 async def taken(buffer: asyncio.Queue[T], most: int, linger: float) -> list[T]:
@@ -139,7 +139,7 @@ async def _nothing() -> None: ...
 
 @dataclass
 class Settlement:
-    """Publishes outputs with `send`, and then has the source acknowledge their messages.
+    """Publishes outputs with `send`, and then has the source acknowledge the messages that caused them.
 
     `send` returns when the target has confirmed all outputs. Both calls may be repeated, and raise
     `TargetUnavailableError` or `SourceUnavailableError` when another attempt may succeed.
@@ -152,7 +152,7 @@ class Settlement:
     open: Callable[[], Awaitable[None]] = _nothing
 
     async def settle(self, outputs: Sequence[CommittedOutput], received: Sequence[Received]) -> None:
-        """Publish outputs, then acknowledge the deliveries that they came from."""
+        """Publish outputs, then acknowledge the deliveries that caused the outputs."""
         if outputs:
             await self.send(outputs)
         await self.source.acknowledge(received)
@@ -191,13 +191,13 @@ def written(output: CommittedOutput) -> bytes:
     return msgspec.json.encode(fields)
 
 
-# Sources and targets by their urls.
+# Sources and targets by their URLs.
 
 _BROKERS = ("stdin", "stdout", "kafka", "azurequeue", "amqp", "servicebus")
 
 
 def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
-    """Return the source of a url. Raises `UsageError`, and `MissingExtraError` if a package is missing."""
+    """Return the source of a URL. Raises `UsageError`, and `MissingExtraError` if a package is missing."""
     url = resolved(url)
     if url.partition(":")[0] not in _BROKERS or url.startswith("stdout:"):
         raise UsageError(
@@ -213,7 +213,7 @@ def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
 
 
 def open_settlement(url: str | None, source: Source, names: Mapping[str, str]) -> Settlement:
-    """Return the settlement for the target of a url. Without a url, outputs are dropped.
+    """Return the settlement for the target of a URL. Without a URL, outputs are dropped.
 
     Raises as `open_source` does.
     """

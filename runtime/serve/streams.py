@@ -45,16 +45,16 @@ FIRST_SECONDS, LONGEST_SECONDS = 0.1, 10.0
 
 
 class Troubles(dict[str, str]):
-    """The services that are away, by name, with the reason. Each change is logged once."""
+    """The services that do not answer, by name, with the reason. Each change is logged once."""
 
     def add(self, name: str, error: Exception) -> None:
-        """Note that a service does not answer."""
+        """Record that a service does not answer."""
         if name not in self:
             LOG.warning("%s is away, consumption pauses: %s", name, error)
         self[name] = str(error)
 
     def end(self, name: str) -> None:
-        """Note that a service answers."""
+        """Record that a service answers again."""
         if self.pop(name, None) is not None:
             LOG.warning("%s is back", name)
 
@@ -135,7 +135,7 @@ Key = tuple[str, str] | None
 """Handler and business id of a stream; None for deliveries that reach no stream."""
 
 _Some = list[tuple[Received, Outcome | None]]
-"""Deliveries of one stream, each with its dead letter if it reaches no stream."""
+"""Deliveries of one stream, each with its dead letter if the delivery reaches no stream."""
 
 
 @dataclass(slots=True)

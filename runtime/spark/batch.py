@@ -156,7 +156,7 @@ class Batch:
 
 
 class Work(NamedTuple):
-    """The input of a round, and the fold that workers run over each partition of it."""
+    """The input of a round, and the fold that workers run over each partition of the input."""
 
     rows: DataFrame
     fold: Fold
@@ -241,7 +241,7 @@ class Rounds:
         check_workers(self.spark, partial(reach, self.app, self.place, self.options.other_table))
 
     def find(self, batch_id: str) -> BatchRecord | None:
-        """Return the record of a batch, if it exists."""
+        """Return the record of a batch, if the batch exists."""
         return self.connection.run(self.ledger.find(batch_id))
 
     def begin(self, batch_id: str | None, what: str) -> BatchRecord:
@@ -326,7 +326,7 @@ class Rounds:
         return BatchResult(ended, self._folders(ended).outcomes(), begun.is_finished)
 
     def _whole(self, record: BatchRecord) -> BatchRecord:
-        """Return the record of a batch. If committed outcomes are gone, restart it: replays give the same outcomes.
+        """Return the record of a batch. If committed outcomes are gone, restart the batch: replays give equal outcomes.
 
         Raises `BatchFailedError` in that case if the algorithm has an outbox, which drops published outputs.
         """
@@ -531,7 +531,7 @@ class OutcomeCount:
 
 
 def count_outcomes(outcomes: DataFrame) -> list[OutcomeCount]:
-    """Count the outcomes of a batch by round, handler, status and reason. Reads them once."""
+    """Count the outcomes of a batch by round, handler, status and reason. Reads the outcomes once."""
     counted = outcomes.groupBy("round", "handler", "status", "reason").agg(
         sf.count("*").alias("count"), sf.sum(sf.coalesce(sf.size("outputs"), sf.lit(0))).alias("outputs")
     )

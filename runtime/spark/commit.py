@@ -39,7 +39,7 @@ _ROUND = "round"
 
 
 def read_file(spark: SparkSession, folder: str, name: str, schema: StructType) -> DataFrame:
-    """Read some columns of a file."""
+    """Read the columns of `schema` from a file."""
     if open_folder(folder).moves_whole:
         return spark.read.schema(schema).parquet(within(folder, name))
     return _read_by_workers(spark, [(folder, name, 0)], schema)
@@ -134,7 +134,7 @@ class BatchFolders:
             return [OutcomeFile(**each) for each in json.loads(file.read())]
 
     def put_in_place(self) -> Sequence[OutcomeFile]:
-        """Make the files of the chosen attempt visible, and return them.
+        """Make the files of the chosen attempt visible, and return the files.
 
         Raises `OSError` if another driver committed the round and deleted the attempt, and `BatchRefusedError` if the
         folder has outcomes of another batch with the same id.
@@ -171,7 +171,7 @@ class BatchFolders:
         return all(name.startswith(mark_prefix(self.record.token)) for name in marks)
 
     def flush(self, number: int) -> None:
-        """Fsync the directory entries of a round; its files were fsynced when they were written."""
+        """Fsync the directory entries of a round, whose files were fsynced when they were written."""
         for folder in (self.round(number), self._batch(), self.record.out):
             open_folder(folder).flush()
 
@@ -194,7 +194,7 @@ class BatchFolders:
         open_folder(self._batch()).touch(HELD_BACK_MARKER)
 
     def release(self) -> None:
-        """Remove the mark of `hold_back`."""
+        """Delete the file that `hold_back` writes."""
         open_folder(self._batch()).delete_file(HELD_BACK_MARKER)
 
     def outcomes(self, number: int | None = None) -> DataFrame:
@@ -221,7 +221,7 @@ class BatchFolders:
         return count
 
     def causes(self, number: int) -> list[str]:
-        """Return `traceparent` headers of some outputs of a round, which come from the messages that caused them."""
+        """Return `traceparent` headers of some outputs of a round, copied from the messages that caused the outputs."""
         folder, found = open_folder(self.round(number)), set[str]()
         for name in sorted(folder.sizes()):
             if name.endswith(SUFFIX) and not found:

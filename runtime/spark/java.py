@@ -61,7 +61,7 @@ def _launchers(environ: Mapping[str, str], folders: Sequence[str]) -> Iterator[P
 
 
 def _properties(launcher: Path) -> dict[str, str]:
-    """Return the properties that a `java` command prints, or nothing if it fails."""
+    """Return the properties that a `java` command prints, or nothing if the command fails."""
     command = [str(launcher), "-XshowSettings:properties", "-version"]
     try:
         said = subprocess.run(  # noqa: S603 - a `java` that the user or the system put there

@@ -138,7 +138,7 @@ def evict(
     dry_run: bool = False,
     clock: Clock = system_clock,
 ) -> int:
-    """Forget the ids of messages processed more than `older_than` ago. Return their number.
+    """Forget the ids of messages processed more than `older_than` ago. Return the number of ids.
 
     `ids`: the table of the de-duplication store; `None`: the table of the states. Costs a scan and the requests of
     `Processor.evict`. Raises `UsageError`, and the errors of `scan`, after which it can be called again. Corrupt

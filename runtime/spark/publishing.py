@@ -68,7 +68,7 @@ class RouteJob:
 
 @dataclass(frozen=True)
 class SendJob:
-    """Sends slices."""
+    """Sends slices of a publication to its target, on a worker."""
 
     place: TablePlace = field(repr=False)
     open_target: Callable[[], Target] = field(repr=False)

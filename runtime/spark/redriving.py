@@ -49,7 +49,7 @@ def redrive(
     """Redrive dead letters in a batch. Return a DataFrame that scans its outcomes.
 
     `edits`: JSON lines with edited messages, in the format of `consistent letters --export`. Without `where`, the
-    edits select the dead letters. The selection is frozen: call `redrive` again with the id of a failed one to resume.
+    edits select the dead letters. The selection is frozen: to resume a failed batch, call `redrive` again with its id.
     Raises `UsageError` if no dead letter is selected.
     """
     batch = Batch(spark, app, store, table, out, given(BatchOptions, options))
@@ -62,7 +62,7 @@ def redrive(
 def redrive_letters(
     batch: Batch, request: dead_letters.RedriveRequest, batch_id: str | None = None
 ) -> BatchResult:
-    """Redrive the requested dead letters, or those that were frozen for this batch id.
+    """Redrive the requested dead letters, or the dead letters that were frozen for this batch id.
 
     Costs the requests to find them, and a query and a transaction for each of their streams. Raises `UsageError` if no
     dead letter is selected.
@@ -119,7 +119,7 @@ class RedrivenLetters:
 
     @property
     def path(self) -> str:
-        """The hidden folder."""
+        """The path of the hidden folder."""
         return within(self.out, "_redrive", self.batch_id)
 
     @property
@@ -136,7 +136,7 @@ class RedrivenLetters:
             return int(parquet.ParquetFile(file).metadata.num_rows)
 
     async def freeze(self, table: Table, app: App, request: dead_letters.RedriveRequest) -> int:
-        """Select the dead letters, and write them in constant memory. Return their number.
+        """Select the dead letters, and write them in constant memory. Return the number of dead letters.
 
         Raises `UsageError` for an unknown handler, and for edits of dead letters that are not selected.
         """
@@ -188,7 +188,7 @@ class RedrivenLetters:
         self.remove()
 
     def remove(self) -> None:
-        """Delete the frozen file."""
+        """Delete the file of frozen dead letters."""
         self._folder.delete()
         self._folder.parent.delete_if_empty()
 

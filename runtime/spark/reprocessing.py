@@ -173,7 +173,7 @@ class ReprocessRounds(Rounds):
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A stream, how far it was followed, and whether the message for which it waits is an output that may be gone."""
+    """A stream, how far it was followed, and whether it waits for an output that may be gone."""
 
     handler: str
     business_id: str
@@ -375,7 +375,7 @@ def report(found: Reprocessed, different: DataFrame, limit: int) -> dict[str, Ro
 
 
 async def _claim(old: Table, new: Table, name: str, owner: TableOwner) -> None:
-    """Mark a new table as a reprocessing of `name`, with the same draws. Raises `UsageError` if it is not new."""
+    """Mark a new table as a reprocessing of `name`, with the same draws. Raises `UsageError` for a table in use."""
 
     async def attempt() -> None:
         of_old, of_new = await TableSettings.of(old), await TableSettings.of(new)

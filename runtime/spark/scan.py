@@ -26,7 +26,7 @@ FOUND_SCHEMA = f"{FOUND} string"
 
 Documents = Iterator[Sequence[Any]]  # lists of JSON values
 Job = Callable[[Connection, Iterable[KeyRange]], Documents]
-"""Runs on workers, with their ranges."""
+"""Called on a worker, with the key ranges of its task."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Task:
     other: TablePlace | None = field(default=None, repr=False)
 
     def results(self, ranges: Iterable[KeyRange]) -> Documents:
-        """Scan some ranges in order."""
+        """Scan ranges in order, and yield the results."""
         return self.job(open_table(self.place.store, self.place.table, self.other, make=False), ranges)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

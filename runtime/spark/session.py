@@ -47,7 +47,7 @@ def is_of_spark(error: BaseException) -> bool:
 
 @contextmanager
 def failing_as(failure: Callable[[str], Exception], what_to_do: str = "") -> Iterator[None]:
-    """Replace an error of Spark by `failure(text)`, with a readable text."""
+    """Within the block, replace a Spark error by `failure(text)`: a readable text that ends with `what_to_do`."""
     try:
         yield
     except Exception as error:
@@ -58,7 +58,7 @@ def failing_as(failure: Callable[[str], Exception], what_to_do: str = "") -> Ite
 
 @contextmanager
 def unless_gone() -> Iterator[None]:
-    """Suppress errors of Spark, which mean that the session has ended."""
+    """Suppress Spark errors within the block, where they mean that the session has ended."""
     try:
         yield
     except Exception as error:
@@ -111,7 +111,7 @@ def is_remote(master: str) -> bool:
 
 
 def setting(spark: SparkSession, name: str) -> str | None:
-    """Return a setting of a session, or `None` if it is not set or the platform hides it."""
+    """Return a setting of a session, or `None` if the setting is not set or hidden by the platform."""
     try:
         return spark.conf.get(name, None)
     except PySparkException:
@@ -355,7 +355,7 @@ def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def ship(spark: SparkSession, name: str) -> bool:
-    """Send a module or package to the workers of a session. Return whether it could be sent.
+    """Send a module or package to the workers of a session. Return whether this was possible.
 
     Installed packages are not sent, because they may need more than Python files.
     """
@@ -418,7 +418,7 @@ _PACKAGES = _OF_A_STORE.union(
 
 
 def check_workers(spark: SparkSession, probe: Callable[[], object]) -> None:
-    """Send missing modules of the app to the workers. Raise `UsageError` if they lack this package or `probe` fails.
+    """Send missing modules of the app to workers. Raise `UsageError` if workers lack this package or `probe` fails.
 
     Costs a task, unless the workers are known to match this process, and one more for each module sent.
     """

@@ -70,7 +70,7 @@ class TableSource(DataSource):
         return from_arrow_schema(self._request().schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader for some columns."""
+        """Return a reader for the columns of `schema`."""
         request = self._request().with_columns(schema.fieldNames())
         store, table = portable_url(self.options["store"]), self.options["table"]
         check_scope(connect(store).scope, "local")
@@ -107,7 +107,7 @@ class TableSource(DataSource):
 
 
 class Reader(DataSourceReader):
-    """Reads a table by key ranges. Its place may contain a secret, and is never shown."""
+    """Reads a table by key ranges. The table's location may contain a secret, and is never shown."""
 
     def __init__(self, place: tuple[str, str], request: Request, parts: int) -> None:
         self._place = place
@@ -128,7 +128,7 @@ class PushingReader(Reader):
     """Narrows its request by conditions on handler, business id and time."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
-        """Narrow the request by conditions. Return all of them, so that Spark checks them again."""
+        """Narrow the request by conditions. Return all conditions, so that Spark checks each row again."""
         if self._request.kind is not TableKind.BATCHES:
             for each in filters:
                 self._narrow(type(each).__name__, ".".join(each.attribute), getattr(each, "value", None))

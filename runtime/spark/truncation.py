@@ -131,7 +131,7 @@ class TruncationOptions(TruncationChoices):
 
 @dataclass(frozen=True, slots=True)
 class TruncatedCount:
-    """Counts for the streams of a handler with the same rules that are held for the same reason, if any."""
+    """Counts for the streams of a handler that have the same rules and the same reason to be held, if any."""
 
     handler: str
     rules: str | None  # `given`, or the level of the policy: `table`, `handler`, `stream`; None: no rules

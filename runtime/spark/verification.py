@@ -174,7 +174,7 @@ class _Tally:
         self._rows += differing.values()
 
     def flush(self, *, at_end: bool = False) -> pa.RecordBatch:
-        """Return the differences collected so far, the counts if `at_end` is set, and a row with outputs, if any."""
+        """Return the differences collected so far and, with `at_end`, the counts. One more row holds the outputs."""
         names, rows = ("business_id", "message_id", "error", "version", *_KIND), []
         for row in (*self._rows, *(self._counts.values() if at_end else ())):
             changes = [asdict(change) for change in row.first.changes]

@@ -49,7 +49,7 @@ class Buffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether the batch is full."""
+        """Whether the record batch is full."""
         return self.rows >= self.MAX_ROWS or self._bytes >= self.MAX_BYTES
 
     def add(self, values: Mapping[str, Sequence[Any]], count: int, size: int) -> None:
@@ -188,7 +188,7 @@ def definition_of(app: App, handler: str) -> HandlerDefinition:
 
 
 class _Kind(NamedTuple):
-    """A type, and the conversion of a JSON value to it."""
+    """An Arrow type, and the function that converts a JSON value to the type."""
 
     type: pa.DataType
     read: Callable[[Any], Any]
@@ -219,7 +219,7 @@ _SIMPLE = {
 
 
 def _kind_of(schema: Mapping[str, Any], models: Mapping[str, Any], within: Sequence[str] = ()) -> _Kind:
-    """Return the kind of a part of a JSON schema. `within` names the models that contain it."""
+    """Return the kind of a part of a JSON schema. `within` names the models that contain the part."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         # Arrow has no recursive types.

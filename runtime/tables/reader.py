@@ -250,7 +250,7 @@ def read_versions(
     app: App | None = None,
     with_outputs: Iterable[Envelope] | None = None,
 ) -> pa.Table:
-    """Read all kept versions, those made between two times, or the change feed of batches.
+    """Read all kept versions, the versions made between two times, or the change feed of batches.
 
     Reading only `columns` of the run index (docs/tables.md) takes a fraction of the time. `with_outputs`: the messages
     of a log, which are kept in memory. They add a column `outputs`, computed by replay. It is null if the message is
@@ -284,7 +284,7 @@ def read_letters(
 
 
 def read(store: str, table: str, request: Request) -> pa.Table:
-    """Read a table."""
+    """Read the requested columns and rows of a table."""
     return pa.Table.from_batches(scan(store, table, request), request.schema)
 
 

@@ -41,7 +41,7 @@ class TableDataset(ds.Dataset):  # type: ignore[misc] # Arrow has no types
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns."""
+        """The columns of the table."""
         return self._schema
 
     def scanner(

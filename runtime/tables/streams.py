@@ -31,7 +31,7 @@ _READ_ONE_BY_ONE = 16
 
 
 class StreamHead(NamedTuple):
-    """The header of a state stream, with the number of its newest event, or 0 if it has none."""
+    """The header of a state stream, with the number of the newest event, or 0 without events."""
 
     key: str
     head: Head
@@ -39,12 +39,12 @@ class StreamHead(NamedTuple):
 
     @property
     def handler(self) -> str:
-        """The handler."""
+        """The name of the stream's handler."""
         return self.key.partition("-")[0]
 
     @property
     def business_id(self) -> str:
-        """The business id."""
+        """The stream's business id."""
         return self.key.partition("-")[2]
 
 
@@ -130,7 +130,7 @@ async def _parts(table: Table, rows: AsyncIterator[Row], select: Sequence[str]) 
 
 
 async def _rest(table: Table, reading: _Reading, select: Sequence[str]) -> list[Part]:
-    """Return the parts that the rows of a stream did not contain: the tail, and missing events, which it reads."""
+    """Return the parts that the rows of a stream did not contain: the tail, and missing events. Reads the events."""
     stream = reading.stream
     events: Sequence[RecordedEvent] = ()
     if reading.next_event <= reading.last_event:
@@ -182,7 +182,7 @@ class Decoded:
 
     @cached_property
     def count(self) -> int:
-        """The number of versions."""
+        """The number of versions in the part."""
         return sum(index.count for index in self._indexes)
 
     @cached_property
@@ -203,7 +203,7 @@ class Decoded:
 
     @cached_property
     def run(self) -> Run:
-        """The fully decoded run."""
+        """The run or tail, fully decoded."""
         return run_of(self.stream, self._event)
 
     @cached_property
@@ -296,11 +296,11 @@ class StreamQuery:
         return "" if self.handler is None else stream_key(self.handler)
 
     def within(self, keys: KeyRange) -> KeyRange:
-        """Return the part of a range that contains these streams."""
+        """Return the part of a range that contains the selected streams."""
         return replace(keys, prefix=self.prefix)
 
     def has(self, moment: int) -> bool:
-        """Return whether a time is in the range."""
+        """Return whether a time is between `since` and `until`."""
         return (self.since is None or moment >= self.since) and (self.until is None or moment <= self.until)
 
 

@@ -167,12 +167,12 @@ class Outputs:
         self._messages = {each.message_id: each for each in messages if each.type in handler.routes}
 
     def keyed(self, draw_key: bytes | None) -> Outputs:
-        """Return these outputs for a table with this secret of keyed draws, if any."""
+        """Return a copy for a table whose draws are keyed with this secret, if any."""
         app = self._app.keyed(draw_key)
         return Outputs(app, app.handlers[self._handler.name], self._messages.values())
 
     def of(self, some: Decoded) -> Sequence[Sequence[Mapping[str, Any]] | None]:
-        """Return the outputs of each version. They are None if its message is missing or its replay differs."""
+        """Return the outputs of each version, None for a version whose message is missing or whose replay differs."""
         replayer = Replayer(self._handler, some.stream.business_id)
         return [self._of(replayer, some.stream.business_id, version) for version in RunVersions(some.run)]
 

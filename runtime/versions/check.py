@@ -27,7 +27,7 @@ from runtime.versions.run import Run, dates, read_index, read_run
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A corrupt row."""
+    """A corrupt row, with a description of the problem."""
 
     stream: str
     row: str
@@ -110,9 +110,9 @@ class LettersCheck:
         self._letters += [letter._replace(envelope=None) for letter in letters]
 
     def recounted(self, stored: Properties) -> tuple[dict[str, Value | None], bool]:
-        """Return corrected values for the wrong counts of the header, and whether they can be rebuilt.
+        """Return corrected values for the wrong counts of the header, and whether the counts can be rebuilt.
 
-        They cannot if a row is unreadable or the header counts more dead letters than exist, because some may be lost.
+        They cannot be rebuilt if dead letters may be lost: a row is unreadable, or the header counts more than exist.
         """
         try:
             counted = dead_letters.read_waiting(stored)
@@ -249,12 +249,12 @@ class StreamCheck(RowsCheck):
 
 
 def with_changes(stored: Properties, changes: Mapping[str, Value | None]) -> dict[str, Value]:
-    """Return a copy with changed properties. Those changed to `None` are removed."""
+    """Return a copy with changed properties. Properties that change to `None` are removed."""
     return {name: value for name, value in {**stored, **changes}.items() if value is not None}
 
 
 def _problems(run: Run, before: Run | None) -> Iterator[str]:
-    """Yield the contradictions between a run and the one before it, and between its states and their digests."""
+    """Yield the contradictions between a run and the run before it, and between the run's states and digests."""
     if before is not None and run.first != before.last + 1:
         yield f"begins with version {run.first} instead of {before.last + 1}"
     elif before is not None and run.schema == before.schema and run.before != before.after:

@@ -155,7 +155,7 @@ def _deltas(moments: Sequence[int | None]) -> list[int | None]:
 
 
 def _mappings(column: Any, kind: type) -> list[Any] | None:  # noqa: ANN401 - as it was stored
-    """Return a column of mappings from text, or `None` if it is empty. Raises `TypeError`."""
+    """Return a column of dicts with text keys and values of `kind`, or `None` if it is empty. Raises `TypeError`."""
     for mapping in filter(None, expect_all(column, dict, None) if column else ()):
         expect_all(list(mapping), str), expect_all(list(mapping.values()), kind)
     return column or None
@@ -200,7 +200,7 @@ def decompress(data: bytes, dictionary: bytes = b"") -> bytes:
 
 
 class Made(NamedTuple):
-    """The result of one handler call, except the state. `position`: that of the delivery."""
+    """The result of one handler call, except the state. `position`: the position of the delivery."""
 
     position: int
     now: int

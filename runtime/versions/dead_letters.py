@@ -37,7 +37,7 @@ from runtime.versions.properties import (
 
 PREFIX = "SS-LTR-"
 LAST = PREFIX + "~"
-"""The upper bound of their row keys."""
+"""The upper bound of the row keys of dead letters."""
 
 PROPERTIES = chunk_names("Letters", limits.MAX_LETTER_ROW_BYTES // CHUNK)
 _INT: Final = (int,)
@@ -93,7 +93,7 @@ class Letter(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Whether it can be redriven."""
+        """Whether the dead letter can be redriven."""
         return self.state is LetterState.WAITING
 
     @property
@@ -109,7 +109,7 @@ class Letter(NamedTuple):
 
 @dataclass(frozen=True)
 class Letters:
-    """The dead letters of a stream by number, and the numbers with which their rows begin."""
+    """The dead letters of a stream, by number. `rows` has the number of the first dead letter in each stored row."""
 
     all: tuple[Letter, ...] = ()
     rows: tuple[int, ...] = ()
@@ -123,7 +123,7 @@ class Letters:
         return [letter for letter in self.all if letter.waits]
 
     def changed(self, letters: Sequence[Letter]) -> tuple[Letters, list[Include]]:
-        """Replace all letters by `letters`, ordered by number. Return the new dead letters, and the changes of rows."""
+        """Replace all dead letters by `letters`, ordered by number. Return the new object, and the changes of rows."""
         before, after = _by_row(self.all, self.rows), _by_row(letters, self._starts(letters))
         changes = [Include.delete(_row_key(first), "*") for first in before if first not in after]
         changes += [
@@ -151,7 +151,7 @@ class Letters:
 
 
 def _by_row(letters: Sequence[Letter], starts: Sequence[int]) -> dict[int, list[Letter]]:
-    """Group dead letters by the number with which their row begins."""
+    """Group dead letters by stored row. The keys are among `starts`: the number of the first letter in each row."""
     rows: dict[int, list[Letter]] = {}
     for letter in letters:
         first = starts[bisect_right(starts, letter.number) - 1]
@@ -205,7 +205,7 @@ def read_waiting(properties: Properties) -> Waiting:
 
 
 def given_up(letters: Sequence[Letter], is_meant: Callable[[Letter], bool]) -> tuple[list[Letter], int]:
-    """Discard the waiting dead letters that `is_meant` selects. Return all of them, and how many were discarded."""
+    """Discard the waiting dead letters that `is_meant` selects. Return all letters, and how many were discarded."""
     meant = {letter.number for letter in letters if letter.waits and is_meant(letter)}
     changed = [
         letter._replace(state=LetterState.GIVEN_UP, envelope=None) if letter.number in meant else letter

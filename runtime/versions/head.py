@@ -48,7 +48,7 @@ _RAW_BYTES = 512
 """A segment up to this size is not compressed."""
 
 _RAW_TAIL_BYTES = 1536
-"""A tail up to this size is not compressed: SQLite compresses its row, with what rows of other streams share."""
+"""A tail up to this size is not compressed: SQLite compresses its row, with a dictionary of similar rows."""
 
 _IDS = 6
 """The index of `ids` among the fields."""
@@ -73,7 +73,7 @@ class Segment(NamedTuple):
         return Commit(self.length, self.batch, self.written_at, self.number)
 
     def packed(self) -> bytes:
-        """Encode the fields, without the ids, and without a number if it is missing."""
+        """Encode the fields without the ids and, if it is missing, without the batch number."""
         fields = (*self[:_IDS], self.data)
         packed: bytes = msgpack.packb(fields if self.number is None else (*fields, self.number))
         return packed
@@ -140,7 +140,7 @@ class Tail:
 
     @property
     def size(self) -> int:
-        """The approximate size in bytes, without the state before it."""
+        """The approximate size of the segments in bytes, without the state before the tail."""
         return len(self.packed_ids) + len(self.packed)
 
     @property
@@ -240,7 +240,7 @@ def _reading() -> reading:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """Marks an object as forgotten."""
+    """Marks a business object as forgotten."""
 
     at: int  # in microseconds since 1970 UTC
     refuses: bool = True  # False: messages enqueued later begin a new history

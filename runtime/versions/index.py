@@ -141,7 +141,7 @@ class IndexRow:
 
     @property
     def row_key(self) -> str:
-        """The row key."""
+        """The row key of the index row."""
         return f"{PREFIX}{self.first:016d}"
 
     @property
@@ -159,7 +159,7 @@ class IndexRow:
         return IndexRow(self.first, self.first_event, ends, self.id_hashes + following.id_hashes, self.key)
 
     def properties(self) -> dict[str, Value]:
-        """Encode the row."""
+        """Encode the index row as properties."""
         properties: dict[str, Value] = {
             "First": Int64(self.first),
             "Count": self.count,
@@ -223,7 +223,7 @@ def key_after(rows: Sequence[IndexRow]) -> bytes:
 
 
 def new_key() -> bytes:
-    """Return a random key."""
+    """Return a random key for hashing."""
     return secrets.token_bytes(KEY_BYTES)
 
 

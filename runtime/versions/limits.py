@@ -63,7 +63,7 @@ MAX_STREAM_LETTER_BYTES = MIB
 """The maximum size of the waiting dead letters of a stream, before compression."""
 
 MAX_LETTER_BYTES = 640 * KIB
-"""The maximum size of a dead letter, and of a row of them, before compression."""
+"""The maximum size of a dead letter, and of a row of dead letters, before compression."""
 
 MAX_LETTER_ROW_BYTES = 11 * 64 * KIB
 MAX_ROW_LETTERS = 128

@@ -99,7 +99,7 @@ class Run:
         return compress(pack_columns(self.schema, self.before, self.versions))
 
     def event(self, data: bytes | None = None) -> EventData:
-        """Encode the run as an event. Raises `ValueError` if it does not fit a row.
+        """Encode the run as an event. Raises `ValueError` if the event does not fit a row.
 
         `data`: its compressed columns, if the caller already has them.
         """
@@ -119,7 +119,7 @@ class Run:
 
 
 def dates(enqueued_at: Sequence[int | None]) -> tuple[int | None, bool]:
-    """Return the newest of some times, and whether any is missing."""
+    """Return the latest of these times, and whether any is missing."""
     dated = [moment for moment in enqueued_at if moment is not None]
     return max(dated, default=None), len(dated) < len(enqueued_at)
 

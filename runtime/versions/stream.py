@@ -107,7 +107,7 @@ class LoadedVersions:
         return self._decoded[1].at(position)
 
     def event(self, number: int) -> RecordedEvent | None:
-        """Return the event of a run, or `None` if it was not read."""
+        """Return the event of a run, or `None` if the event was not read."""
         return self._events.get(number)
 
 
@@ -234,7 +234,7 @@ class Packer:
         )
 
     def _segment(self, written_at: int) -> Segment | None:
-        """Return the versions as a segment, or `None` if they are too many or too large."""
+        """Return the versions as a segment, or `None` if there are too many versions or they are too large."""
         count, before, after = len(self.made), self.states[0], self.states[-1]
         if (
             self._runs
@@ -570,5 +570,5 @@ def is_state_stream(stream: Stream) -> bool:
 
 
 def _is_of_state(row: Row) -> bool:
-    """Return whether a header row belongs to a state stream, even if it is corrupt."""
+    """Return whether a header row belongs to a state stream, even if the row is corrupt."""
     return "-" in row.partition_key and is_of_state(row.properties) and not is_tombstone(row)

@@ -42,7 +42,7 @@ class Account(Handler[AccountData]):
 
 
 def print_invoice(order_id: str, order: OrderData) -> bytes:
-    """Return the PDF. It shows the current time, so each one differs."""
+    """Return the PDF of an invoice. It shows the current time, so no two PDFs are equal."""
     lines = (
         f"For {order.customer}",
         f"{order.cents / 100:.2f} EUR, at a rate of {order.rate}",

@@ -31,7 +31,7 @@ _ORDERS = 40
 
 
 class Places(NamedTuple):
-    """The urls of states, documents, the warehouse's table, and the keys of letters.
+    """The URLs of states, documents, the warehouse's table, and the keys of letters.
 
     If `keys` is None, the keys are in the table of the states.
     """
@@ -99,7 +99,7 @@ class MissingServersError(Exception):
 
 @contextmanager
 def running_servers() -> Iterator[Places]:
-    """Start all servers, yield their urls, and stop them. Raises `MissingServersError`."""
+    """Start all servers, yield their URLs, and stop them. Raises `MissingServersError`."""
     programs = {name: find() for name, find in _PROGRAMS.items()}
     missing = [name for name, program in programs.items() if program is None]
     if missing:
@@ -131,7 +131,7 @@ def azurite(service: str, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def redis(folder: Path) -> Iterator[str]:
-    """Run Redis with an fsync after each change; yield its url."""
+    """Run Redis with an fsync after each change; yield its URL."""
     port = free_port()
     command = [_needed("Redis", redis_program()), "--bind", "127.0.0.1", "--port", str(port), "--save", ""]
     command += ["--dir", str(folder), "--appendonly", "yes", "--appendfsync", "always"]
@@ -141,13 +141,13 @@ def redis(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def postgresql() -> Iterator[str]:
-    """Run PostgreSQL, as another user if this one is root; yield the url of its database."""
+    """Run PostgreSQL, as another user if this one is root; yield the URL of its database."""
     with postgresql_server() as server:
         yield server.url
 
 
 class PostgresServer(NamedTuple):
-    """A running PostgreSQL: the url of its database, its folder, and a function that runs one of its programs."""
+    """A running PostgreSQL: the URL of its database, its folder, and a function that runs one of its programs."""
 
     url: str
     folder: Path
@@ -215,7 +215,7 @@ def _needed(name: str, program: str | None) -> str:
 
 
 def _run(command: Sequence[str], folder: str, user: Mapping[str, Any]) -> None:
-    """Run a command to its end. Its output goes to a file, since its children keep a pipe open."""
+    """Run a command to its end. The output goes to a file, because child processes would keep a pipe open."""
     with Path(folder, "said").open("w+") as said:
         done = subprocess.run(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False, **user

@@ -102,7 +102,7 @@ class OutboxAlgorithm(ABC):
         seen: Seen = NOTHING,
         letters: Sequence[int] | None = None,
     ) -> tuple[Entity, list[Outcome]]:
-        """Load an entity, handle deliveries, and store it once. Stop early if the write can take no more dead letters.
+        """Load an entity, handle deliveries, and store the entity once. Stop early if no more dead letters fit.
 
         `letters`: in a redrive, the numbers of the dead letters that are delivered. Returns the stored entity and the
         outcomes of the handled deliveries.
@@ -144,7 +144,7 @@ class OutboxAlgorithm(ABC):
         *,
         is_stopped: bool,
     ) -> tuple[Entity, Delivery]:
-        """Handle a delivery. Return the entity and the outcome, or the delivery itself if it has an outbox entry."""
+        """Handle a delivery. Return the entity, and the outcome or, if the message has an entry, the delivery."""
         forgotten = self._after_forgetting(entity, delivery)
         if forgotten is not None:
             return entity, forgotten
@@ -213,7 +213,7 @@ class OutboxAlgorithm(ABC):
         return self.if_it_fits(changed, message)
 
     def if_it_fits(self, entity: Entity, message: Prepared) -> Entity | Outcome:
-        """Return the entity, or a dead letter for the message if it makes the entity too large to store."""
+        """Return the entity or, if the message made it too large to store, a dead letter for the message."""
         if entity.too_large:
             return self.refused(message, Reason.STATE_TOO_LARGE, entity.too_large)
         return entity
@@ -228,7 +228,7 @@ class OutboxAlgorithm(ABC):
         )
 
     def refused(self, message: Prepared, reason: Reason, problem: str) -> Outcome:
-        """Return a dead letter."""
+        """Return the dead letter for a rejected message."""
         name, length = self.handler.name, self.batch.limits.error
         return dead_letter(message.envelope, reason, problem, name, message.business_id, length=length)
 
@@ -350,7 +350,7 @@ class OutboxAlgorithm(ABC):
         await self.forget(entity, [message.key])
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
-        """Forget the messages of an entity that were processed up to `latest`, in microseconds. Return their number."""
+        """Forget messages of an entity that were processed up to `latest`, in microseconds. Return how many."""
         return 0
 
 
@@ -395,7 +395,7 @@ class OutboxOneByOne:
         await publish_all(self.algorithm.table, self.publish, _traced(outputs, cause))
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Publish the outputs of messages of crashed workers, and finish these messages. Return their number.
+        """Publish the outputs of messages of crashed workers, and finish the messages. Return the number of messages.
 
         Costs one request for every 1,000 entities, and one for each entity with unfinished messages.
         """
@@ -411,7 +411,7 @@ class OutboxOneByOne:
         return len(left)
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Forget the ids of messages processed more than `older_than` ago. Return their number.
+        """Forget the ids of messages processed more than `older_than` ago. Return the number of ids.
 
         Costs one request for every 1,000 entities, one for each entity, and one more for each entity with old ids.
         """
@@ -423,7 +423,7 @@ class OutboxOneByOne:
 
 
 def _traced(outputs: Sequence[Output], cause: Headers) -> tuple[Output, ...]:
-    """Add the trace context of a message to its outputs. The outbox does not store it."""
+    """Add the trace context of a message, which the outbox does not store, to the message's outputs."""
     return tuple(each._replace(headers=with_trace(each.headers, cause)) for each in outputs)
 
 
@@ -477,13 +477,13 @@ _NO_TOKEN = "The message has no token: issue one before sending it (`consistent 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TokenBased(OutboxAlgorithm):
-    """Processes a message while its token exists, then deletes the token. No ids are kept.
+    """Processes a message only if its token exists, then deletes the token. No ids are kept.
 
-    A token must never exist again after its message was published. So each attempt creates tokens under ids of its own,
-    and one conditional write to the entity commits an attempt before any output is published. Tokens of lost attempts
-    are deleted when the message is finished: each attempt registers its id in the entity before it creates tokens.
-    Tokens are created on condition that the incoming token exists. The incoming token is deleted first, so a slow
-    attempt cannot create tokens later.
+    A token must never exist again after its message has been published. So each attempt creates tokens under ids of its
+    own, and one conditional write to the entity commits an attempt before any output is published. Tokens of lost
+    attempts are deleted when the message is finished: each attempt registers its id in the entity before it creates
+    tokens. Tokens are created on condition that the incoming token exists. The incoming token is deleted before those
+    of lost attempts, so a slow attempt cannot create tokens later.
 
     After Masternak and Pobiega, "Token-based deduplication" and "Exactly-once intuition" (exactly-once.github.io).
     Costs seven requests for a new message (five if no handler takes its outputs), and two for a duplicate.

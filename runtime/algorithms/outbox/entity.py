@@ -69,7 +69,7 @@ class Entry:
 
     @property
     def is_pending(self) -> bool:
-        """Whether the message is unfinished."""
+        """Whether the message is unfinished, so that its outputs may be unpublished."""
         return self.outputs is not None
 
     @property
@@ -130,7 +130,7 @@ def _entry(fingerprint: bytes, now: int, version: int, *pending: Any) -> Entry: 
 
 
 MAX_OUTBOX_BYTES = 512 * 2**10
-"""The limit when an entry is added. The columns are larger, because attempts are registered later."""
+"""The maximum size when an entry is added. The columns are larger, because attempts are registered later."""
 
 _STATE = chunk_names("State", MAX_STATE_BYTES // CHUNK)
 _OUTBOX = chunk_names("Outbox", MAX_OUTBOX_BYTES // CHUNK + 2)
@@ -177,7 +177,7 @@ class Entity:
         return self if len(rest) == len(self.outbox) else replace(self, outbox=rest, outbox_bytes=None)
 
     def finished(self, message_ids: Collection[IdKey]) -> Entity:
-        """Return the entity with messages marked as finished, or unchanged if all of them already are."""
+        """Return the entity with messages marked as finished, or unchanged if all are finished."""
         found = {key: self.outbox[key] for key in message_ids if key in self.outbox}
         done = {key: entry.finished() for key, entry in found.items() if entry.is_pending}
         return replace(self, outbox={**self.outbox, **done}, outbox_bytes=None) if done else self
@@ -198,7 +198,7 @@ class Entity:
 
     @property
     def too_large(self) -> str | None:
-        """The reason why the entity does not fit its row, with a remedy, or `None` if it fits."""
+        """The reason why the entity does not fit its row, with a remedy, or `None` if the entity fits."""
         if len(self.state) > MAX_STATE_BYTES:
             return f"The state would take {len(self.state)} bytes; up to {MAX_STATE_BYTES} can be stored."
         size = self._outbox_size()
@@ -218,7 +218,7 @@ class Entity:
         return len(pack_entries(self.outbox)) if self.outbox_bytes is None else self.outbox_bytes
 
     def properties(self) -> Properties:
-        """Encode the row."""
+        """Encode the entity as properties of a row."""
         properties: dict[str, Value] = {
             "Algorithm": self.algorithm,
             "StateSchema": self.schema,
@@ -238,7 +238,7 @@ class Entity:
 
 
 def read_entity(row: Row) -> Entity:
-    """Decode a row. Raises `StoredDataError`."""
+    """Decode the row of an entity. Raises `StoredDataError`."""
     properties = row.properties
     with reading_row("The entity", row):
         outbox = join(properties, _OUTBOX) if _OUTBOX[0] in properties else None
@@ -259,7 +259,7 @@ def read_entity(row: Row) -> Entity:
 
 
 ENTITY = "ENTITY"
-"""The row key of an entity. Its partition also holds its dead letters, and processed ids if they share the table."""
+"""The row key of an entity. The partition also holds its dead letters, and processed ids if these share the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +340,7 @@ class Entities:
 
 
 async def with_letters(table: Table, entity: Entity) -> Entity:
-    """Read the dead letters of an entity, if it has any."""
+    """Return the entity with its dead letters, which are read if there are any."""
     # They may be newer than the entity, but then its conditional write fails.
     if not entity.letter_rows:
         return entity

@@ -71,7 +71,7 @@ class DeduplicationStore:
         return forgotten
 
     async def _forget(self, entity: str, row_keys: list[str]) -> int:
-        """Delete rows in one transaction, or no row if another process deleted one of them. Return their number."""
+        """Delete rows in one transaction, or no row if another process deleted one. Return how many were deleted."""
         try:
             await self.table.transact(entity, [Operation.delete(key) for key in row_keys])
         except RowNotFoundError:
@@ -183,7 +183,7 @@ class TokenStore:
                 raise ConcurrencyConflictError(parent.name, str(error)) from error
 
     async def find(self, tokens: Sequence[Token]) -> list[tuple[Token, str]]:
-        """Return those of the tokens that exist, in order, with their ETags. Costs one request per token."""
+        """Return the tokens that exist, in the given order, with their ETags. Costs one request per token."""
         rows = [(token, await self.table.get(PARTITION + token.chain, token.row_key)) for token in tokens]
         return [(token, row.etag) for token, row in rows if row is not None]
 
@@ -227,7 +227,7 @@ def first_name(message_id: str) -> str:
 
 
 def token_of(message: Envelope, handler: str) -> Token | None:
-    """Return the token that a message carries for a handler, or `None` if it has no token, or that of another message.
+    """Return the token that a message carries for a handler; `None` if it has no token, or one of another message.
 
     Only first tokens can be forged, because tokens of outputs contain a random attempt id.
     """

@@ -107,7 +107,7 @@ class StateBased:
         return draft.seal(self.clock())
 
     async def store(self, history: History, sealed: SealedCommit) -> History:
-        """Append the new versions with optimistic concurrency, after their documents. Return the new history."""
+        """Store the documents, then append the new versions with optimistic concurrency. Return the new history."""
         if sealed.update is not None:
             append_ = partial(append, history, sealed.update)
             history = await (self.with_documents(sealed, history, append_) if sealed.documents else append_())
@@ -116,7 +116,7 @@ class StateBased:
     async def with_documents(
         self, sealed: SealedCommit, history: History, append_: Commit[History]
     ) -> History:
-        """Register the attempt, store its documents, and append the versions that refer to them."""
+        """Register the attempt, store its documents, and append the versions that refer to the documents."""
         if self.documents is None or sealed.attempt is None:
             raise UsageError(
                 f"{self.handler.name} stores documents (store_document), but no document store is configured: set "
@@ -168,7 +168,7 @@ class StateBasedOneByOne:
         return outcome
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:  # noqa: ARG002 - the interface's
-        """Return 0: outputs are not stored, and a redelivery publishes them again."""
+        """Return 0: outputs are not stored, and redelivered messages publish their outputs again."""
         return 0
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:  # noqa: ARG002 - the interface's

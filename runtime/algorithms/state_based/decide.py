@@ -61,7 +61,7 @@ class Invoker:
         self._room = batch.limits.room
         self._methods = _newest_methods(handler)
         self._context: Context | None = None
-        """The context of the current call. While it is set, an error is the handler's."""
+        """The context of the current call. While this is set, an error comes from the handler."""
 
     def handle(self, draft: CommitDraft, first: int, end: int) -> Failure | None:
         """Handle the messages at positions `first` to `end`, and add their versions to the draft.

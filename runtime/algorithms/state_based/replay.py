@@ -73,7 +73,7 @@ def compare_outputs(now: Sequence[Published], digest: bytes) -> str:
 
 
 IN_A_ROW = 512
-"""The maximum number of duplicates replayed at once. It bounds the memory for their outputs."""
+"""The maximum number of duplicates replayed at once. It bounds the memory for the outputs of a replay."""
 
 
 class RevisionGoneError(HandlerFailedError):
@@ -109,7 +109,7 @@ class Replayer:
         self._handler = handler
         self._business_id = business_id
         self._context: Context | None = None
-        """The context of the current call. While it is set, an error is the handler's."""
+        """The context of the current call. While this is set, an error comes from the handler."""
 
     def replay_all(
         self, copies: Sequence[Copy]

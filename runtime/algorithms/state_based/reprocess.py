@@ -50,10 +50,10 @@ from runtime.versions.stream import (
 )
 
 NEW, GONE = "new", "gone"
-"""Values of the marking header of outputs that only one of both runs has."""
+"""Values of the header that marks an output that only one of the two runs has."""
 
 VISIT = ""
-"""The type of a delivery that only asks to complete its stream. Its sequence tells how far that was followed."""
+"""The type of a delivery that only asks to complete a stream. Its sequence is how far the stream was followed."""
 
 _NOT_OF_HISTORY = "It made no version of the recorded history."
 _WAITS = "An earlier message of its stream has not come yet."
@@ -71,7 +71,7 @@ class _NewContext(Context):
         self._captures = captures
 
     def capture(self, name: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - plain data of any kind
-        """Return the recorded value of a name, or capture it now."""
+        """Return the recorded value of a name, or capture a new value."""
         recorded = self._recorded or {}
         if name in recorded:
             return super().capture(name, function)
@@ -134,7 +134,7 @@ class Reprocessor:
 
 
 class _Stream:
-    """One stream while it follows the recorded one."""
+    """A stream of the second table while it follows the recorded stream."""
 
     def __init__(self, of: Reprocessor, business_id: str, deliveries: Deliveries) -> None:
         self._of = of
@@ -154,7 +154,7 @@ class _Stream:
         self._were: dict[IdKey, Envelope] = {}  # messages of the recorded run that changed or are gone
 
     async def follow(self) -> Outcomes:
-        """Handle what can be handled."""
+        """Handle the messages that are available."""
         read = await read_whole(self._of.recorded, self._handler.name, self._business_id)
         if read is not None:
             self._recorded = read
@@ -232,7 +232,7 @@ class _Stream:
                 self._repeated(envelope)
 
     def _plan(self, history: History, followed: int) -> tuple[list[_Step], bool]:
-        """Return the steps that can be done now, and whether they complete the history. Hold the others back."""
+        """Return the steps that are possible now, and whether they complete the history. Hold back other messages."""
         steps, is_complete = list[_Step](), True
         chosen, were = dict(self._chosen), dict(self._were)
         for version in self._versions:
@@ -265,7 +265,7 @@ class _Stream:
         self._add(dead_letter(envelope, Reason.HELD_BACK, _WAITS, *self._names))
 
     def _borrowed(self, history: History, followed: int) -> History:
-        """Return a history that ends with the recorded state after a version. Nothing may be appended to it."""
+        """Return a history that ends with the recorded state after a version. Never append to this history."""
         head, codec = self._recorded[0], self._handler.codec
         encoded, schema, now = self._handler.initial, codec.version, 0
         if followed and (head.state is not None or self._versions):
@@ -456,7 +456,7 @@ class _Stream:
         return Outcome(envelope, *self._names, Status.PROCESSED, None, text, number, outputs)
 
     def _published_before(self, version: Version, envelope: Envelope) -> Sequence[Published] | None:
-        """Return the recorded outputs of a version, or `None` if the code that made them is not known."""
+        """Return the recorded outputs of a version, or `None` if the code that made the version is unknown."""
         if version.record.outputs_digest == NO_OUTPUTS:
             return ()
         delivery = prepare(self._of.was, self._business_id, envelope)
@@ -485,7 +485,7 @@ def is_made_by_handler(message_id: str) -> bool:
 
 
 def _beginning(steps: Sequence[_Step], count: int) -> Sequence[_Step]:
-    """Return the first steps, with up to `count` messages and the skipped versions that follow these."""
+    """Return the first steps, with up to `count` messages and the skipped versions after them."""
     for at, step in enumerate(steps):
         if step.position is not None:
             if not count:

@@ -61,7 +61,7 @@ class StreamsTogether:
 
     @classmethod
     def of(cls, algorithm: object, table: Table) -> StreamsTogether | None:
-        """Return a processor for an algorithm, or `None` if it must process streams one by one."""
+        """Return a processor for an algorithm, or `None` if the algorithm must process streams one by one."""
         if not (isinstance(algorithm, StateBased) and isinstance(table, MultiPartitionTable)):
             return None
         is_plain = algorithm.documents is None and not algorithm.batch.is_redrive
@@ -126,7 +126,7 @@ class StreamsTogether:
     def _opened(
         self, key: str, rows: Sequence[Row] | None, deliveries: Deliveries, part: slice
     ) -> _Opened | None:
-        """Return a stream to which new messages can be appended, or `None` if it must be processed on its own."""
+        """Return a stream to which versions can be appended, or `None` for a stream to process on its own."""
         handler = self.algorithm.handler
         codec = handler.codec
         if rows == ():
@@ -157,7 +157,7 @@ class StreamsTogether:
         deliveries: Deliveries,
         batch_ids: Sequence[str] | None,
     ) -> tuple[list[_Stored], list[Transaction]]:
-        """Handle the messages of opened streams. Return their versions, and the transactions that store them."""
+        """Handle the messages of opened streams. Return the new versions, and the transactions that store these."""
         handler, batch, clock = self.algorithm.handler, self.algorithm.batch, self.algorithm.clock
         invoker = Invoker(handler, clock, batch)
         made: list[_Stored] = []
@@ -165,7 +165,7 @@ class StreamsTogether:
         initial: Newest | None = None
 
         def run(first: int) -> int:
-            """Handle streams up to the first one whose handler fails. Return the position of the next one."""
+            """Handle streams from `first` on, until a handler fails. Return the position after the failed stream."""
             nonlocal initial
             for position, (number, key, stream) in enumerate(opened[first:], first + 1):
                 if stream is None:

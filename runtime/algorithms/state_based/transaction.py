@@ -20,7 +20,7 @@ from runtime.versions.stream import History, PackedRun, Packer, StreamUpdate
 
 
 class SealedCommit(NamedTuple):
-    """A sealed draft: the update of the stream, if any, and the outcomes to publish once it is stored."""
+    """A sealed draft: the update of the stream, if any, and the outcomes to publish once the update is stored."""
 
     outcomes: Outcomes
     update: StreamUpdate | None
@@ -48,7 +48,7 @@ class Newest(NamedTuple):
 
 
 class Handled(NamedTuple):
-    """The versions that consecutive new messages made, and why the next message failed, if it did."""
+    """The versions that consecutive new messages made, and the failure of the next message, if it failed."""
 
     made: MadeColumns
     afters: Sequence[bytes]  # the encoded state after each version

@@ -1,6 +1,6 @@
 """Delete old versions of a stream, and record the horizon up to which duplicates can no longer be recognised.
 
-Whole runs and segments of the tail are deleted, oldest first. The horizon is the newest `enqueued_at` of a deleted
+Whole runs and segments of the tail are deleted, oldest first. The horizon is the latest `enqueued_at` of a deleted
 version plus the redelivery window. It moves in the same transaction as the first delete, and never back. So a crash
 leaves a readable stream, and the next truncation finishes the work. The plan is measured first, which makes dry runs
 exact.
@@ -421,7 +421,7 @@ async def truncate_stream(
 
 
 async def read_runs(partition: Partition) -> tuple[Stream, Head, list[RunIndex]] | None:
-    """Read a stream. Return it, its head, and its runs followed by the segments of its tail, or `None` if missing."""
+    """Return a stream, its head, and its runs followed by the segments of its tail, or `None` if it does not exist."""
     slice_ = await Stream.try_read(
         partition, slice_size=None, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES
     )

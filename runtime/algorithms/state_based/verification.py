@@ -125,7 +125,7 @@ class Verifier:
         return {**self.find_cut(self.handler.name, business_id, others, since), **known}
 
     def _unreadable(self, encoded: bytes, schema: int) -> str | None:
-        """Return why the current code cannot read a stored state, or `None` if it can."""
+        """Return why the current code cannot read a stored state, or `None` if the state is readable."""
         codec = self.handler.codec
         try:
             read_state(codec, codec.upcast(encoded, schema), self.handler.name)

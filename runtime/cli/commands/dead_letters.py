@@ -64,7 +64,7 @@ class LetterOptions:
     )
 
     def selection(self, *, must_choose: bool = False) -> Selection:
-        """Return the selection. Raises `UsageError` if it is invalid, or if it is empty and `must_choose` is set."""
+        """Return the selection. Raises `UsageError` for an invalid one, and with `must_choose` for an empty one."""
         stream = None
         if self.stream is not None:
             handler, _, business_id = self.stream.partition("/")
@@ -85,7 +85,7 @@ class LetterOptions:
 
 @dataclass(slots=True)
 class LettersReport:
-    """The first of the selected dead letters, all of them in groups, and the number of deliveries not stored."""
+    """The first selected dead letters, the groups of all selected ones, and the number of deliveries not stored."""
 
     limit: int = 0
     is_grouped: bool = True
@@ -118,7 +118,7 @@ class LettersReport:
         return document
 
     def parts(self) -> Iterator[RenderableType]:
-        """Yield the report for people."""
+        """Yield the parts of the human-readable report."""
         if not self.count:
             yield "There are no such dead letters."
         elif self.is_grouped:

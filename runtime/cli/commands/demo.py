@@ -113,7 +113,7 @@ def demo(
 
 
 def make_folder(path: Path) -> None:
-    """Recreate the folder of the demo. Raises `NotPossibleError` if it exists and was not created by a demo."""
+    """Recreate the folder of the demo. Raises `NotPossibleError` for a folder that no demo has created."""
     if path.exists() or path.is_symlink():
         if path.is_symlink() or not (path / _MARK).is_file():
             raise NotPossibleError(f"{path} exists and was not created by the demo: move it away.")

@@ -129,7 +129,7 @@ class _Places:
 
     @property
     def each(self) -> Iterable[TablePlace]:
-        """The distinct locations."""
+        """The distinct locations of the three tables."""
         return dict.fromkeys((self.states, self.ids, self.tokens))
 
     @asynccontextmanager

@@ -336,7 +336,7 @@ class _Asked:
     def work(
         self, publishing: Publishing, on_spark: tuple[Session, StepProgress] | None
     ) -> tuple[PublishResult, dict[str, Any]]:
-        """Publish, list or redrive a batch, and show the result. Return it, and more entries for the JSON document."""
+        """Publish, list or redrive a batch, show and return the result, with more entries for the JSON document."""
         from runtime.publishing import runner
 
         batch_id = publishing.batch_id

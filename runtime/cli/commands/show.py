@@ -38,7 +38,7 @@ SHOWN = 20  # rows, by default
 
 @dataclass(frozen=True)
 class VersionOptions:
-    """Options for a single object."""
+    """Options that apply to a single object."""
 
     version: int | None = option("Show this version of one object in full.", default=None, metavar="V", min=1)
     message: str | None = option(

@@ -219,7 +219,7 @@ class TruncationReport:
         return self._streams_by("held").get(HeldBy.STREAM_DAMAGED, 0)
 
     def parts(self) -> Iterator[RenderableType]:
-        """Yield the report for people."""
+        """Yield the parts of the human-readable report."""
         totals = self._totals()
         if not totals["streams"]:
             yield "The table has no streams to truncate."
@@ -402,7 +402,7 @@ class CleanUpOptions(ScanOptions):
         self.for_versions()
 
     def for_versions(self) -> SparkOptions:
-        """Return the Spark options for truncating versions. Raises `UsageError` if they are invalid."""
+        """Return the Spark options for truncating versions. Raises `UsageError` for invalid options."""
         return SparkOptions(self.master or DEFAULT_MASTER, self.remote, self.log_file, self.settings)
 
 

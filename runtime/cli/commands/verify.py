@@ -151,7 +151,7 @@ _DIFFERENT = [verdict for verdict in Verdict if verdict.is_difference]
 
 
 def _total(counts: Sequence[VerdictCount], *verdicts: Verdict) -> int:
-    """Return the number of deliveries with one of these verdicts, by default of all deliveries."""
+    """Return the number of deliveries whose verdict is among the given ones, by default of all deliveries."""
     return sum(each.deliveries for each in counts if each.verdict in (verdicts or Verdict))
 
 

@@ -17,7 +17,7 @@ _TARGETS = {
     "kafka": "kafka.KafkaTarget",
     "Endpoint=sb": "servicebus.ServiceBusTarget",
 }
-"""Target classes by the scheme of the url. Imported on demand, as most need packages of the extra."""
+"""Target classes by the scheme of the URL. Imported on demand, as most need packages of the extra."""
 
 
 def open_target(url: str, options: TargetOptions | None = None) -> Target:

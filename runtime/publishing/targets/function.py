@@ -84,7 +84,7 @@ class FunctionTarget(publisher.OneByOneTarget):
 
 
 class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
-    """Calls the function for each output, unless its key says that it was sent."""
+    """Calls the function for each output, unless the output's key says that the output was sent."""
 
     def __init__(self, target: FunctionTarget) -> None:
         super().__init__(target)
@@ -110,7 +110,7 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         await self._stack.aclose()
 
     async def attempt(self, output: CommittedOutput) -> Record | None:
-        """Send an output, unless its key says that it was sent, and return its record."""
+        """Send an output, unless its key says that the output was sent. Return the record of the output."""
         try:
             message = self.target.message_of(output)
         except ValueError as error:

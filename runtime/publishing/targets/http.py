@@ -47,7 +47,7 @@ class HttpTarget(publisher.OneByOneTarget):
 
 
 class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
-    """Sends outputs as requests."""
+    """Sends each output as an HTTP request."""
 
     def __init__(self, target: HttpTarget) -> None:
         super().__init__(target)
@@ -93,7 +93,7 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
             aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, aiohttp.ClientResponseError, TimeoutError
         ) as error:  # fmt: skip
             return None, f"{type(error).__name__} {error}".strip(), None
-        except (aiohttp.ClientError, ValueError) as error:  # its text may contain the url or a header
+        except (aiohttp.ClientError, ValueError) as error:  # its text may contain the URL or a header
             raise TargetError(
                 f"The request to {self.target.name} is invalid ({type(error).__name__}): correct its url or --header."
             ) from None

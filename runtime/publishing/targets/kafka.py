@@ -24,7 +24,7 @@ from runtime.publishing import publisher
 from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName, Target, TargetOptions
 
 MARKERS = "consistent-slices"
-"""The topic of markers, keyed by slice name. It must retain all keys, so compact it rather than expire records."""
+"""The marker topic, keyed by slice name. It must retain all keys, so compact it rather than expire records."""
 
 TRANSACTION_SECONDS = 60  # until the broker aborts the transaction of a dead producer
 
@@ -42,7 +42,7 @@ _FORM = (
 class Topics:
     """The topics in a URL, and the settings for librdkafka. `own`: the parameters that are not for librdkafka."""
 
-    name: str  # the url of the cluster without secrets
+    name: str  # the URL of the cluster without secrets
     topics: Sequence[str]
     settings: Mapping[str, Any] = field(repr=False)
     own: Mapping[str, str]
@@ -63,7 +63,7 @@ class Topics:
 
 
 class Markers:
-    """Reads the topic of markers."""
+    """Reads the marker topic."""
 
     def __init__(self, settings: Mapping[str, Any], seconds: float) -> None:
         own = {**settings, "group.id": MARKERS, "enable.auto.commit": False}
@@ -144,7 +144,7 @@ class KafkaTarget(Target):
         return self._names.get(type_, type_)
 
     async def prepare(self, types: Collection[str]) -> None:
-        """Check that the topics exist. Some clusters create them on demand."""
+        """Check that the topics exist. Some clusters create topics on demand."""
         topics = sorted({MARKERS, *map(self.topic_of, types)})
         with _translated_errors(self.name):
             try:
@@ -202,7 +202,7 @@ class KafkaPublisher(publisher.ThreadedPublisher):
 
     @publisher.in_thread
     def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Send outputs with the business id as key, which keeps their order."""
+        """Send outputs with the business id as key, so outputs of one object keep their order."""
         refused = []
         with _translated_errors(self._target.name):
             for output in outputs:

@@ -29,7 +29,7 @@ _FORM = (
 
 
 class PostgresTarget(SqlTarget):
-    """A PostgreSQL database."""
+    """A PostgreSQL database as a target."""
 
     parameter = "%s"
     number = "BIGINT"
@@ -67,7 +67,7 @@ class PostgresTarget(SqlTarget):
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:
-        """Raise `TargetError` for errors of PostgreSQL."""
+        """Raise `TargetError` for PostgreSQL errors."""
         try:
             yield
         except psycopg.Error as error:

@@ -56,7 +56,7 @@ class ServiceBusTarget(Target):
 
 
 class ServiceBusPublisher(Publisher):
-    """Sends outputs in batches."""
+    """Sends outputs in batches of Service Bus messages."""
 
     def __init__(self, target: ServiceBusTarget) -> None:
         self._target = target
@@ -124,7 +124,7 @@ def message_of(output: CommittedOutput) -> ServiceBusMessage:
 
 
 def short_id(text: str) -> str:
-    """Return an id, or its digest if it is too long for Service Bus."""
+    """Return an id, or the digest of an id that is too long for Service Bus."""
     return text if len(text) <= _LONGEST_ID else sha256(text.encode()).hexdigest()
 
 

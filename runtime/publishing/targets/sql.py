@@ -136,7 +136,7 @@ class SqliteTarget(SqlTarget):
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:
-        """Raise `TargetError` for errors of SQLite."""
+        """Raise `TargetError` for SQLite errors."""
         try:
             yield
         except sqlite3.Error as error:

@@ -34,7 +34,7 @@ _LOST = (AMQPError, ConnectionError, RuntimeError)
 
 
 class _Place:
-    """The parts of a url, and its connection."""
+    """The parts of a URL, and the connection to its broker."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -105,7 +105,7 @@ class RabbitSource:
 
 
 def source(url: str) -> Source:
-    """Return the queue of a url."""
+    """Return the queue at a URL."""
     return RabbitSource(_Place(url))
 
 

@@ -47,7 +47,7 @@ _BUSY = {408, 429, 500, 502, 503, 504, None}
 
 
 class _Place:
-    """The parts of a url, and the clients of its account."""
+    """The parts of a URL, and the clients of the account."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -60,7 +60,7 @@ class _Place:
         self._clients: dict[str, QueueClient] = {}
 
     def client(self, queue: str) -> QueueClient:
-        """Return the client of a queue, which shares its connections with the others."""
+        """Return the client of a queue. All clients share their connections."""
         self._service = self._service or self._connected()
         if queue not in self._clients:
             encode = TextBase64EncodePolicy() if self.given.get("base64") == "1" else None
@@ -150,7 +150,7 @@ class AzureQueueSource:
             LOG.warning("%s messages of %s were visible again before they were done", gone, self.name)
 
     async def _delete(self, lease: _Lease) -> bool:
-        """Delete a message. Return True if it was visible again, and another consumer may have received it."""
+        """Delete a message. Return True if the message had become visible, so another consumer may have received it."""
         is_gone = False
         async with self._requests, lease.lock:
             try:
@@ -185,7 +185,7 @@ class AzureQueueSource:
 
 
 def source(url: str) -> Source:
-    """Return the queue of a url."""
+    """Return the queue at a URL."""
     return AzureQueueSource(_Place(url))
 
 

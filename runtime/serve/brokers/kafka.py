@@ -61,7 +61,7 @@ _OF_PRODUCERS = ("transaction.timeout.ms", "linger.ms", "compression.type")  # a
 
 
 class _Place:
-    """The parts of a url."""
+    """The parts of a Kafka URL."""
 
     def __init__(self, url: str) -> None:
         found = Topics.read(url, _FORM, ("group",), _SECONDS)
@@ -230,7 +230,7 @@ class KafkaSettlement(Settlement):
             raise TargetUnavailableError(f"{self.name} does not answer.") from error
 
     async def _open(self) -> None:
-        """Connect early, so the first outputs need not wait for it."""
+        """Connect early, so the first outputs need not wait for the connection."""
         with suppress(TargetUnavailableError):  # it is tried again with them
             await self._call(self._begun)
 
@@ -313,7 +313,7 @@ async def _in(thread: ThreadPoolExecutor, work: Callable[[], T], name: str, kind
 
 
 def source(url: str) -> Source:
-    """Return the topics of a url."""
+    """Return the topics of a URL."""
     return KafkaSource(_Place(url))
 
 

@@ -92,7 +92,7 @@ class Range(NamedTuple):
 
 
 class KafkaLog:
-    """The topics in a URL, as a log. Raises `UsageError` for an invalid URL, and `LogError` for errors of Kafka."""
+    """The topics in a URL, as a log. Raises `UsageError` for an invalid URL, and `LogError` for Kafka errors."""
 
     def __init__(self, url: str, decoding: Decoding = AS_JSON) -> None:
         self.place = Topics.read(resolved(url), _FORM, ("from", "to", "max"), _SECONDS)
@@ -117,7 +117,7 @@ class KafkaLog:
         return Limits(first, last, {name: str(topic.topic_id) for name, topic in topics.items()})
 
     def offsets(self, bound: str, limits: Limits) -> Offsets:
-        """Return each partition's offset at a bound. Raises `UsageError` if it is invalid or lacks partitions."""
+        """Return each partition's offset at a bound. Raises `UsageError` for an invalid or incomplete bound."""
         if bound in ("earliest", "latest"):
             return limits.first if bound == "earliest" else limits.last
         if _OFFSETS.fullmatch(bound):

@@ -68,7 +68,7 @@ _EXPECTED = {
     "enqueued_at": ("a timestamp", "string", "timestamp", "timestamp_ntz"),
     "headers": ("map<string,string>", "string", "map<string,string>"),
 }
-"""For each column, the description of its types, and the types."""
+"""For each column, a description of the allowed types, and the types."""
 
 _JSON_TYPES: Mapping[type[DataType], Sequence[str]] = {
     st.BooleanType: ["boolean"],
@@ -185,7 +185,7 @@ def check_source(source: str) -> None:
 
 
 def _checks(types: _Types) -> Sequence[tuple[str, str]]:
-    """Return the conditions and texts of problems, in the order in which they are checked."""
+    """Return the condition and the text of each problem, in the order of the checks."""
     is_text = isinstance(types["enqueued_at"], StringType)
     untimely = "is not a time like 2026-01-31T12:00:00Z" if is_text else "is outside the years 1601 to 9999"
 
@@ -367,7 +367,7 @@ def _quoted(name: str) -> str:
 
 
 def _time(found: DataType) -> str:
-    """Return an SQL expression for enqueued_at: a timestamp, perhaps out of range, or null if it is invalid."""
+    """Return an SQL expression for enqueued_at: a timestamp, perhaps out of range, or null for an invalid value."""
     if isinstance(found, st.TimestampType):
         return "enqueued_at"
     is_text = isinstance(found, StringType)
@@ -554,7 +554,7 @@ def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = N
 
 
 def _handlers(routes: _Routes) -> str:
-    """Return an SQL array: the handlers of a message, the one named in the log, or null if it has a problem."""
+    """Return an SQL array: the handlers of a message, the one named in the log, or null for an invalid message."""
     types: dict[tuple[str, ...], list[str]] = {}
     for name, found in routes.items():
         types.setdefault(tuple(route.handler for route in found), []).append(name)
@@ -566,7 +566,7 @@ def _handlers(routes: _Routes) -> str:
 
 
 def _business_id(routes: _Routes, paths: Sequence[FieldPath]) -> str:
-    """Return an SQL expression: the business id, or null if it is empty or the handler does not take the message."""
+    """Return an SQL expression: the business id, or null for an empty id or an unsuitable handler."""
     types: dict[tuple[FieldPath, KeyKind], dict[str, list[str]]] = {}
     for name, found in routes.items():
         for route in found:
@@ -607,12 +607,12 @@ def _key_name(number: int) -> str:
 
 
 def find(path: FieldPath) -> Column:
-    """Return a column of the business ids that a regular expression finds, or an empty string."""
+    """Return a column with the business id that a regular expression finds in each body, or an empty string."""
     return sf.regexp_extract("body", rf"^{_object_with(path)}{_BLANK}\z", 1)
 
 
 def read(path: FieldPath) -> Column:
-    """Return a column of the business ids that Spark's parser finds, or null. Values other than strings become JSON."""
+    """Return a column with the business id that Spark finds in each body, or null. Non-text values become JSON."""
     schema = "string"
     for name in reversed(path):
         schema = f"struct<`{name}`:{schema}>"

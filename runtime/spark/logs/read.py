@@ -43,7 +43,7 @@ LogRow = Mapping[str, Any]
 
 
 def write_log(rows: Iterable[LogRow], path: Path) -> int:
-    """Write messages to a file, atomically and without Spark. Return their number.
+    """Write messages to a file, atomically and without Spark. Return the number of messages.
 
     Writes JSON lines for `.jsonl`, `.json` and `.ndjson`, otherwise Parquet with the columns of the first row.
     """
@@ -82,7 +82,7 @@ _NAMED_BY_SPARK = re.compile(
     r"_SUCCESS|_metadata|_common_metadata|_spark_metadata|_started_\d+|_committed_\d+|\..*\.crc"
 )
 _TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
-"""Tables whose folders also contain deleted rows, by a file or folder in them."""
+"""Table formats whose folders also contain deleted rows, by a file or folder that identifies the format."""
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:(//[^/]*)?")
 _PATTERN = re.compile(r"[*?\[\]{}]")
@@ -115,7 +115,7 @@ class Input(NamedTuple):
 
 
 class OpenedLog(NamedTuple):
-    """A log as a DataFrame, with its files if it was opened by path."""
+    """A log as a DataFrame, with the files if the log was opened by path."""
 
     rows: DataFrame
     where: str = ""
@@ -215,7 +215,7 @@ def open_log(
 ) -> OpenedLog:
     """Open a log. `say` is called with a remark on hidden files. Raises `LogError` and `UsageError`.
 
-    `recorded`: the input of the batch that is resumed, for topics of Kafka.
+    `recorded`: the input of the batch that is resumed, for Kafka topics.
     """
     if is_kafka(log):
         from runtime.spark.logs.kafka import KafkaLog  # noqa: PLC0415 - of an extra
@@ -301,7 +301,7 @@ def _type_in_spark(type_: pa.DataType) -> pa.DataType:
 
 
 def describe_input(log: OpenedLog) -> Input:
-    """Return the identity of a log. Reads it once.
+    """Return the identity of a log. Reads the log once.
 
     Local files are identified by their bytes, ten times as fast as by a Spark job, other logs by their messages. Raises
     `LogError` for a log that is empty or corrupt.

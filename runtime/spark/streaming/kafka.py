@@ -1,4 +1,4 @@
-"""Topics of Kafka as a streaming DataFrame. The offsets in the checkpoint include the ids of the topics."""
+"""Kafka topics as a streaming DataFrame. The offsets in the checkpoint include the ids of the topics."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class TopicSource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> TopicReader:  # noqa: ARG002, N802 - Spark's
-        """Return the reader."""
+        """Return the reader of the stream."""
         return TopicReader(self.log)
 
 
 class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches, and reads them. A partition that is added later is read from its start."""
+    """Plans and reads micro-batches. A partition that is added to a topic later is read from its start."""
 
     def __init__(self, log: KafkaLog) -> None:
         self._log = log

@@ -68,11 +68,11 @@ WHAT_TO_DO = (
     "Nothing was handled. Continue with the query's own checkpoint, or give query and checkpoint new names: messages "
     "that were handled before are then duplicates, and change nothing."
 )
-"""Ends the errors about a checkpoint with which a query cannot continue."""
+"""The end of each error about a checkpoint from which a query cannot continue."""
 
 
 class Planned(NamedTuple):
-    """A planned micro-batch."""
+    """A micro-batch that Spark has planned."""
 
     checkpoint: str  # its id
     offsets: str  # a digest of them
@@ -114,7 +114,7 @@ class Checkpoint:
         return Planned(id_, digest, dict(file for each in files for file in each))
 
     def changed(self, files: Mapping[str, int]) -> list[tuple[str, bool]]:
-        """Return each file that is missing or has another modification time, and whether it is missing.
+        """Return each file that is missing or has another modification time, with whether the file is missing.
 
         Checks only local disks and the file system of the checkpoint, because Spark may use other credentials
         elsewhere. Costs a request for each file on an object store.
@@ -205,7 +205,7 @@ class Checkpoint:
 
 
 def _number(offset: str) -> int | None:
-    """Return the number of a list of files, or `None` for another source's offset."""
+    """Return the number of a file list in the offset of a file source, or `None` for the offset of another source."""
     try:
         found: Any = json.loads(offset)
     except ValueError:  # nothing was read, or the source does not write JSON
@@ -256,7 +256,7 @@ class Admission:
                 raise self._not_ours(f"has epochs that are not in the table {us.table} of this store")
 
     def check_files(self, epoch: int, planned: Planned) -> None:
-        """Raise `BatchRefusedError` if files of an epoch are missing or replaced, which Spark would ignore."""
+        """Raise `BatchRefusedError` if files of an epoch were deleted or replaced, because Spark would not notice."""
         changed = self.checkpoint.changed(planned.files)
         if changed:
             path, is_gone = changed[0]
@@ -271,7 +271,7 @@ class Admission:
             )
 
     def find(self, rounds: Rounds, epoch: int, planned: Planned) -> BatchRecord | None:
-        """Return the record of an epoch, or `None` if it is new. Raises `BatchRefusedError`.
+        """Return the record of an epoch, or `None` for a new epoch. Raises `BatchRefusedError`.
 
         Costs one request, and two more for the first new epoch after a start.
         """
@@ -303,7 +303,7 @@ class Admission:
             self.checkpoint.claim(us)
 
     def _owner(self) -> CheckpointOwner | None:
-        """Return the owner of the checkpoint, if any. Raises `BatchRefusedError` if it is another query."""
+        """Return the owner of the checkpoint, if any. Raises `BatchRefusedError` if another query is the owner."""
         owner = self.checkpoint.owner()
         if owner is None:
             return None
@@ -360,13 +360,13 @@ class EpochPlaces:
             )
 
     def place_of(self, epoch: int) -> str | None:
-        """Return the folder of the outcomes of an epoch, or `None` if they were merged."""
+        """Return the folder of an epoch's outcomes, or `None` if the outcomes were merged."""
         if self._folder().sub(f"batch_id={self.query}-{epoch}").exists():
             return self.working
         return None if self._is_merged(epoch) else self.out
 
     def show(self, epoch: int) -> None:
-        """If enough epochs wait, move the outcomes of those up to this published one to the output folder."""
+        """If enough epochs wait, move the outcomes of all epochs up to this published one to the output folder."""
         self.show_all(lambda each: each <= epoch, self.compact_after)
 
     def show_all(self, is_published: Callable[[int], bool], fewest: int = 1) -> None:
@@ -565,7 +565,7 @@ class Stream:
             return RunningStream(writer.start(), self.show_rest if trigger == AVAILABLE_NOW else None)
 
     def run(self, df: DataFrame, trigger: Trigger = None) -> None:
-        """Run the query until it ends, or until Ctrl-C. Raises the error that stopped it."""
+        """Run the query until it ends, or until Ctrl-C. Raises the error that stopped the query."""
         query = self.start(df, trigger)
         try:
             with session.failing_as(BatchFailedError, f"Nothing is lost: {_START_AGAIN}."):
@@ -651,7 +651,7 @@ class Stream:
 
 
 class RunningStream(StreamingQuery):
-    """Spark's query, which calls `at_end` before it reports that it has ended."""
+    """Spark's query, wrapped to call `at_end` before it reports that the query has ended."""
 
     def __init__(self, query: StreamingQuery, at_end: Callable[[], None] | None) -> None:
         vars(self).update(vars(query))
@@ -690,7 +690,7 @@ def _triggered(trigger: Trigger) -> Mapping[str, Any]:
 
 
 _ANY_AGE = "36500d"
-"""Spark silently ignores files that are older than the newest one by this age, by default a week."""
+"""Spark silently ignores a file that is older than the newest file by more than this age, by default a week."""
 
 SourceFormat = Literal["json", "parquet", "outcomes"]
 

@@ -130,7 +130,7 @@ class EventLoop:
         self._loop = asyncio.new_event_loop()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run one coroutine to its end. Ctrl-C cancels it."""
+        """Run one coroutine to its end. Ctrl-C cancels the coroutine."""
         if self._asyncio._get_running_loop() is None:  # noqa: SLF001 - does not raise
             return self._run(coroutine)
         with ThreadPoolExecutor(1) as thread:  # a notebook already runs a loop in this thread
@@ -156,7 +156,7 @@ class EventLoop:
             self._cancel(*running)
 
     def close(self) -> None:
-        """Close the loop."""
+        """Close the event loop."""
         self._loop.close()
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -211,7 +211,7 @@ class GroupCommit:
         self.is_collecting = False
 
     def around(self, table: Table) -> Table:
-        """Return a table whose transactions wait for a group commit if a coroutine of `run_all` makes them."""
+        """Return a table whose transactions wait for a group commit if they come from a coroutine of `run_all`."""
         return _CollectedTable(table, self) if isinstance(table, MultiPartitionTable) else table
 
     def run_all(self, work: Iterable[Work[T] | Wait], most: int) -> Iterator[T]:
@@ -257,7 +257,7 @@ class _Streams(Generic[T]):
         self.waiting: deque[tuple[Work[T], Pending]] = deque()
 
     def go_on(self, work: Work[T], answer: TransactionResult | None) -> Iterator[T]:
-        """Run a coroutine until it waits, or to its end after a failed commit. Yield its result if it ends."""
+        """Run a coroutine until it waits, or to its end after a failed commit. If it ends, yield the result."""
         ended: list[T] = []
         is_alone = isinstance(answer, StoreUnavailableError)
         try:
@@ -414,7 +414,7 @@ def open_current(
 
 
 def reach(app: object, place: TablePlace, other: TablePlace | None = None) -> None:  # noqa: ARG001 - see below
-    """Check on a worker that it can open the tables. It has already loaded `app` when it unpickled the task."""
+    """Check on a worker that it can open the tables. `app` was loaded when the worker unpickled the task."""
     open_table(place.store, place.table, other, make=False)
 
 

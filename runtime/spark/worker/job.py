@@ -67,7 +67,7 @@ class Group:
 
     @property
     def size(self) -> int:
-        """The estimated memory in bytes."""
+        """The estimated memory of the group, in bytes."""
         return self.text_bytes + DELIVERY_BYTES * len(self.problems)
 
     def has_room(self, deliveries: int, text: int) -> bool:
@@ -408,7 +408,7 @@ class FoldJob:
             yield to_arrow([Outcomes.of(outcomes)])
 
     def _fold(self, given: Callable[[int], Iterable[Group | Chunk]]) -> Iterator[pa.RecordBatch]:
-        """Process groups and chunks. `given` yields them for a maximum number of deliveries per stream in a chunk."""
+        """Process groups and chunks from `given`, called with the maximum of deliveries per stream in a chunk."""
         with supervising(self.app, self.options) if self.is_supervised else nullcontext(self.app) as app:
             connection, concurrency, dependencies = self.open(app)
             algorithms = self.algorithms(dependencies)

@@ -134,7 +134,7 @@ class OutcomeWriter:
 
 
 def to_arrow(collected: Sequence[Outcomes]) -> pa.RecordBatch:
-    """Convert outcomes to Arrow."""
+    """Convert the outcomes of streams to a record batch."""
     return _to_arrow([_piece(outcomes) for outcomes in collected])
 
 
@@ -231,7 +231,7 @@ class OutcomeFile(NamedTuple):
 
 
 def totals(parts: Iterable[OutcomeFile]) -> tuple[Mapping[str, int], int]:
-    """Return the counts by status, with that of outputs as `outputs`, and the number of routable outputs."""
+    """Return the counts by status, with the number of outputs as `outputs`, and the number of routable outputs."""
     counts: Counter[str] = Counter(outputs=0)
     routable = 0
     for part in parts:
@@ -242,7 +242,7 @@ def totals(parts: Iterable[OutcomeFile]) -> tuple[Mapping[str, int], int]:
 
 
 def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the outcomes in files of a folder: a fold that ignores its input."""
+    """Yield the outcomes in files of a folder. With its first two arguments bound, a `Fold` that ignores its input."""
     from pyarrow import parquet  # noqa: PLC0415 - as in `OutcomeFileWriter.open`
 
     for _ in batches:
@@ -259,7 +259,7 @@ def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class PartJob:
-    """Folds a partition, and writes its outcomes to a file. The fold may use the same `metrics`."""
+    """Folds a partition, and writes its outcomes to a file. Counts outcomes in `metrics`, which `fold` may share."""
 
     fold: Fold
     folder: str
@@ -298,7 +298,7 @@ class OutcomeFileWriter:
 
     @property
     def is_open(self) -> bool:
-        """Whether the file exists."""
+        """Whether the file was created."""
         return self._writer is not None
 
     def open(self) -> None:
@@ -331,7 +331,7 @@ class OutcomeFileWriter:
             self._write()
 
     def close(self) -> OutcomeFile:
-        """Finish and fsync the file, and describe it. Raises `BatchFailedError` if its folder is missing."""
+        """Finish and fsync the file, and return its description. Raises `BatchFailedError` if the folder is missing."""
         self._write()
         self._writer.close()
         self._stream.close()
@@ -344,7 +344,7 @@ class OutcomeFileWriter:
         return OutcomeFile(self._name, size, dict(self._statuses), self._outputs, self._routable, metrics)
 
     def discard(self) -> None:
-        """Delete the file if possible. No driver reads it."""
+        """Delete the file if possible. A file that remains is harmless, because no driver reads it."""
         if self.is_open:
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()

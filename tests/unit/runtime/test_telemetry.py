@@ -319,7 +319,7 @@ def test_events_are_lines_of_json(monkeypatch):
     )
     record.fields = {"message": "m-1", "object": "anna"}
     text = Lines("%(levelname)s %(message)s")
-    assert text.format(record) == "WARNING m-1 is\nforged\u202e"
+    assert text.format(record) == "WARNING m-1 is\\nforged\\u202e"
 
     monkeypatch.setenv("CONSISTENT_LOG_FORMAT", "json")
     line_ = text.format(record)

@@ -1,6 +1,7 @@
 """`consistent explore` answers on this machine until it is stopped, to those who have its token."""
 
 import asyncio
+import json
 import re
 import signal
 import socket
@@ -76,15 +77,17 @@ def test_a_redrive_is_a_command_whose_arguments_hold_no_secret(monkeypatch, tmp_
             return b"", b""
 
     async def begin(*command, env, **_):
-        called.append((command, env))
+        called.append((command, env, Path(command[-1]).read_text()))
         return Process()
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", begin)
     place = TablePlace("postgresql://user:s3cr3t@host/db", TABLE)
     batch_id = asyncio.run(explore._redrive(found, place, "samples.shooting_range:app", "out"))
-    ((command, environment),) = called
+    ((command, environment, line),) = called
 
     assert re.fullmatch(r"redrive-[0-9a-f]{12}", batch_id)
     assert "s3cr3t" not in " ".join(command)
     assert environment["CONSISTENT_STORE"] == place.store
-    assert {"--message", "broken-0", "--stream", f"ShootingRange/{found.business_id}"} <= set(command)
+    # ... and names one dead letter, not all with its message id and reason
+    assert command[-2] == "--edit"
+    assert json.loads(line)["letter"] == found.letter.number
