@@ -52,11 +52,11 @@ async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) 
     """
     old, new = await store.table(name, make=False), await store.table(to, make=False)
     of_old, of_new = await TableSettings.of(old), await TableSettings.of(new)
+    counter = await _counter(old)  # before the open batches: a batch that begins meanwhile changes it
     for table, each in ((old, name), (new, to)):
         if (await Ledger(table, clock).open_batches()).numbers:
             raise UsageError(f"A batch of {each} is open: finish or abandon it first (`consistent batches`).")
-    if of_new.switched_to == name and of_old.follows is None:
-        counter = await _counter(old)
+    if of_new.switched_to == name and of_old.follows in (None, to):
         if counter.next != of_new.switched_at:
             raise UsageError(f"{name} has run a batch since it replaced {to}: it cannot be switched back.")
         await _store(old, replace(of_old, follows=to), counter)
@@ -69,7 +69,8 @@ async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) 
         raise UsageError(f"{to} does not reprocess {name}: run `consistent reprocess --into {to}` first.")
     if of_old.switched_to is not None:
         raise UsageError(f"{name} was switched to {of_old.switched_to} before.")
-    counter = await _counter(old)
+    if of_old.follows is not None:
+        raise UsageError(f"{name} itself reprocesses {of_old.follows}: switch {of_old.follows} to {name} first.")
     copied = await _copy_equal(old, new, name)
     counted = await _counter(new)
     # The numbers of copied versions belong to batches that have ended.

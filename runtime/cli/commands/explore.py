@@ -56,7 +56,7 @@ def explore(
     from runtime.explore import Explorer
 
     loaded = load_app(app) if app else None
-    require_table(states)
+    states = require_table(states)
 
     async def redrive(found: FoundLetter) -> str:
         assert app is not None and out is not None  # noqa: S101, PT018 - passed on only with both

@@ -79,8 +79,7 @@ def forget(
     messages; run the command again to finish.
     """
     places = _Places(states, others.ids(states), others.tokens(states))
-    for place in places.each:
-        require_table(place)
+    places = _Places(*map(require_table, (places.states, places.ids, places.tokens)))
     spelled = list(dict.fromkeys(each for id_ in business_ids for each in (id_, canonical(id_))))
     stored = existing_documents(documents) if documents is not None else None
     traces, kept = asyncio.run(_find_traces(places, handler, spelled, stored))

@@ -224,6 +224,7 @@ class Admission:
 
     query: str
     checkpoint: Checkpoint
+    named: str | None = None  # the table as the user names it, if another one replaced it
     _follows: bool = field(default=False, init=False)
 
     def batch_id(self, epoch: int) -> str:
@@ -289,7 +290,7 @@ class Admission:
 
     def _check_follows(self, rounds: Rounds, epoch: int, planned: Planned) -> None:
         """Raise `BatchRefusedError` if a new epoch does not follow the last epoch of this query and table."""
-        us = CheckpointOwner(self.query, connect(rounds.place.store).url, rounds.place.table)
+        us = CheckpointOwner(self.query, connect(rounds.place.store).url, self.named or rounds.place.table)
         owner = self._owner()
         if epoch:
             before = rounds.find(self.batch_id(epoch - 1))
@@ -551,6 +552,7 @@ class Stream:
         self.place = TablePlace(self.place.store, table)
         find = Ledger(connection.table, self.options.clock).find
         us = CheckpointOwner(self.query, connection.store.url, named)
+        self.admission.named = named
         self.admission.check_start(us, lambda batch_id: connection.run(find(batch_id)))
         with session.job_settings(spark):  # the query copies them
             log = normalise(df, self.options.source, self.options.limits)
