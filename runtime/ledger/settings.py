@@ -163,14 +163,15 @@ class TableDemands:
             return after
         if self.draws == "plain":
             raise UsageError("The table was created with keyed draws, which cannot change: omit --draws.")
-        if has_batches or await _has_objects(table):
+        if has_batches or await has_objects(table):
             raise UsageError(
                 "Keyed draws must be chosen before a table handles its first message: omit --draws, or use a new table."
             )
         return replace(after, draw_key=secrets.token_bytes(KEY_BYTES))
 
 
-async def _has_objects(table: Table) -> bool:
+async def has_objects(table: Table) -> bool:
+    """Return whether a table has any rows of business objects."""
     async for page in pages(partial(table.scan, None, select=[])):
         if any("-" in row.partition_key for row in page.rows):
             return True

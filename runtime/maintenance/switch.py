@@ -26,7 +26,7 @@ from runtime.clock import Clock, system_clock
 from runtime.dead_letters import PARTITION as LETTERS
 from runtime.errors import UsageError
 from runtime.ledger.ledger import COUNTER, STATE_BASED, Counter, Ledger, read_counter
-from runtime.ledger.settings import LEDGER, TableSettings
+from runtime.ledger.settings import LEDGER, TableSettings, has_objects
 from runtime.maintenance.policies import PARTITION as POLICIES
 from runtime.versions.head import HEAD_PROPERTIES, Head, read_head
 from runtime.versions.run import RunVersions, Version
@@ -69,8 +69,12 @@ async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) 
         raise UsageError(f"{to} does not reprocess {name}: run `consistent reprocess --into {to}` first.")
     if of_old.switched_to is not None:
         raise UsageError(f"{name} was switched to {of_old.switched_to} before.")
+    if of_new.owner is not None:
+        of_old.check_owner(of_new.owner)
     if of_old.follows is not None:
-        raise UsageError(f"{name} itself reprocesses {of_old.follows}: switch {of_old.follows} to {name} first.")
+        raise UsageError(
+            f"{name} itself reprocesses {of_old.follows}: switch {of_old.follows} to {name} first."
+        )
     copied = await _copy_equal(old, new, name)
     counted = await _counter(new)
     # The numbers of copied versions belong to batches that have ended.
@@ -149,8 +153,8 @@ async def fork(table: Table, into: Table, handler: str, business_id: str, at: in
     if found is None or not kept or (at is not None and kept[-1].number != at):
         raise UsageError(f"{handler} {business_id} has no version {at or 1} in the table.")
     partition = stream_partition(into, handler, business_id)
-    if await TableSettings.of(into) != TableSettings() or await into.get(partition.key, HEADER) is not None:
-        raise UsageError("A fork needs a new table.")
+    if await TableSettings.of(into) != TableSettings() or await has_objects(into):
+        raise UsageError("A fork needs a new table: choose another --into.")
     settings, last = await TableSettings.of(table), kept[-1]
     await _store(into, TableSettings(settings.owner, settings.draw_key))
     history = History(Stream(partition), Head(None, last.schema))

@@ -150,8 +150,7 @@ class BatchOutputs:
         for folder, file_name in self.files() if files is None else files:
             with folder.read(file_name) as opened, pq.ParquetFile(opened) as file:
                 for batch in file.iter_batches(columns=[*_OF_OUTCOME, "outputs", *_OF_DIFFERENCE]):
-                    by = self.corrected_by
-                    found = _outputs(batch) if by is None else _corrections(batch, by)
+                    found = _outputs(batch) if self.corrected_by is None else _corrections(batch)
                     if self.types:
                         found = found.filter(pc.is_in(found["type"], value_set=pa.array(self.types)))
                     if found.num_rows:
@@ -183,7 +182,7 @@ def _outputs(batch: pa.RecordBatch) -> pa.Table:
     return pa.table(columns)
 
 
-def _corrections(batch: pa.RecordBatch, batch_id: str) -> pa.Table:
+def _corrections(batch: pa.RecordBatch) -> pa.Table:
     """Return a correction for each output that differs, with its old and new body and the message that caused both."""
     rows: list[dict[str, Any]] = []
     for row in batch.to_pylist():
@@ -192,8 +191,9 @@ def _corrections(batch: pa.RecordBatch, batch_id: str) -> pa.Table:
             if output["change"] == "same":
                 continue
             handler, business_id = row["handler"], row["business_id"]
-            seed = Seed(f"{batch_id}/{output['message_id']}", handler, business_id)
             before, after = output["before"] or "null", output["after"] or "null"
+            # Not of the batch: another reprocessing with the same result makes the same corrections.
+            seed = Seed(f"{output['message_id']}/{before}/{after}", handler, business_id)
             about = {"change": output["change"], "cause": row["message_id"], "output": output["message_id"]}
             version = row["version"] or document["was"] or 0
             rows.append(

@@ -27,7 +27,7 @@ from runtime.batch_options import BatchOptions, TablePlace, check_app, remark
 from runtime.errors import UsageError
 from runtime.file_systems import open_folder, within
 from runtime.ledger.ledger import REPROCESSING, STATE_BASED, BatchRecord, Ledger
-from runtime.ledger.settings import LEDGER, TableDemands, TableOwner, TableSettings
+from runtime.ledger.settings import LEDGER, TableDemands, TableOwner, TableSettings, has_objects
 from runtime.messages.outcome import Reason, Status
 from runtime.options import given
 from runtime.retries import RetryPolicy, until_undisturbed
@@ -331,8 +331,8 @@ _QUERIES = {
             trim(TRAILING '.' FROM trim(TRAILING '0' FROM string(new))) AS after,
             trim(TRAILING '.' FROM trim(TRAILING '0' FROM string(new - old))) AS difference
         FROM (
-            SELECT handler, part, one.field, sum(CAST(one.before AS DECIMAL(38, 6))) AS old,
-                sum(CAST(one.after AS DECIMAL(38, 6))) AS new
+            SELECT handler, part, one.field, try_sum(TRY_CAST(one.before AS DECIMAL(38, 6))) AS old,
+                try_sum(TRY_CAST(one.after AS DECIMAL(38, 6))) AS new
             FROM (
                 SELECT handler, 'final state' AS part, explode(numbers) AS one FROM {different} WHERE state = 'object'
                 UNION ALL SELECT handler, output.type, one FROM {different}
@@ -381,7 +381,11 @@ async def _claim(old: Table, new: Table, name: str, owner: TableOwner) -> None:
         of_old, of_new = await TableSettings.of(old), await TableSettings.of(new)
         if of_new.follows == name:
             return
-        if of_new != TableSettings():
+        if of_old.follows is not None:
+            raise UsageError(
+                f"{name} itself reprocesses {of_old.follows}: switch {of_old.follows} to it first."
+            )
+        if of_new != TableSettings() or await has_objects(new):
             raise UsageError("--into must be a new table, or one that reprocesses the same table.")
         settings = TableSettings(owner, of_old.draw_key, follows=name)
         try:

@@ -58,7 +58,7 @@ VISIT = ""
 _NOT_OF_HISTORY = "It made no version of the recorded history."
 _WAITS = "An earlier message of its stream has not come yet."
 _OUTPUT_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
-_DECIMAL = re.compile(r"-?\d+\.\d+")
+_NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?(E[+-]?\d{1,2})?")
 
 
 class _NewContext(Context):
@@ -542,10 +542,18 @@ def _field(name: str, before: Any, after: Any) -> dict[str, str]:  # noqa: ANN40
 
 
 def _numbers(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - any JSON values
-    """Return the sums of integers and decimals for each field in which the sums differ."""
-    old, new = Counter[str](), Counter[str]()
-    _add_up(before, "", old)
-    _add_up(after, "", new)
+    """Return the sums of integers and decimals for each field in which the sums differ.
+
+    Text that is a number counts where it has a point on either side: an id of digits has none.
+    """
+    sides = Counter[str](), Counter[str]()
+    texts = Counter[str](), Counter[str]()
+    decimals = set[str]()
+    for value, sums, of_text in zip((before, after), sides, texts, strict=True):
+        _add_up(value, "", sums, of_text, decimals)
+    for sums, of_text in zip(sides, texts, strict=True):
+        sums.update({name: of_text[name] for name in decimals})
+    old, new = sides
     return [
         {"field": name, "before": str(old[name]), "after": str(new[name])}
         for name in {**old, **new}
@@ -553,17 +561,19 @@ def _numbers(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 -
     ]
 
 
-def _add_up(value: Any, path: str, sums: Counter[str]) -> None:  # noqa: ANN401 - any JSON value
+def _add_up(value: Any, path: str, sums: Counter[str], texts: Counter[str], decimals: set[str]) -> None:  # noqa: ANN401 - any JSON value
     match value:
         case bool():
             return
         case int():
-            sums[path] += Decimal(value)  # type: ignore[assignment] # a counter of any numbers
-        case str() if _DECIMAL.fullmatch(value):
-            sums[path] += Decimal(value)  # type: ignore[assignment]
+            sums[path] += value
+        case str() if _NUMBER.fullmatch(value):
+            texts[path] += Decimal(value)  # type: ignore[assignment] # a counter of any numbers
+            if "." in value:
+                decimals.add(path)
         case list():
             for each in value:
-                _add_up(each, path, sums)
+                _add_up(each, path, sums, texts, decimals)
         case dict():
             for name, each in value.items():
-                _add_up(each, f"{path}.{name}" if path else name, sums)
+                _add_up(each, f"{path}.{name}" if path else name, sums, texts, decimals)

@@ -92,7 +92,8 @@ def reprocess(
     published, and TABLE is not changed. TABLE2 stores only objects that differ.
 
     Name all logs of the history, separated by commas. A stopped reprocessing resumes with its --batch-id. To follow
-    messages that came in meanwhile, run it again with the same --into. `consistent switch` puts TABLE2 to use.
+    messages that came in meanwhile, run it again with all logs and the same --into. `consistent switch` puts TABLE2 to
+    use.
     """
     loaded, made_by = load_app(app), None if was is None else load_app(was)
     logs = [messages] if Path(messages).exists() else messages.split(",")
@@ -205,7 +206,7 @@ def switch(
 
         consistent switch games --store sqlite:///store.db --table games2
 
-    Switches back, until the first batch or consumer has used TABLE2.
+    Switches back, until TABLE2 has another batch. What consumers did to it since is lost.
     """
     require_table(states)
 

@@ -5,8 +5,10 @@ import re
 import pytest
 
 from eventstore import drive
+from runtime import Processor, Reason
 from runtime.dead_letters import Selection, find_letters
-from tests.support.explored import GAME, played
+from samples.shooting_range import app as shooting_range
+from tests.support.explored import GAME, fire, played
 
 LETTER = {"handler": "ShootingRange", "id": GAME, "letter": "1"}
 CSP = "default-src 'none'; style-src 'self'; script-src 'self'"
@@ -153,6 +155,27 @@ def test_a_dead_letter_is_discarded_after_it_was_confirmed(changed, open_explore
     assert (response.status_code, response.headers["location"]) == (303, "/letters?done=discarded")
     assert letters(changed) == []
     assert browser.post("discard", {"csrf": csrf_of_any(browser), **LETTER}).status_code == 404
+
+
+def test_one_of_several_dead_letters_with_one_id_is_discarded(changed, open_explorer):
+    async def refuse() -> None:
+        processor = Processor(shooting_range, changed.table, publish)
+        for position, reason in [(40, None), *[(each, Reason.ID_REUSED) for each in (41, 42, 43)]]:
+            (outcome,) = await processor.process(fire(1, 1, position))
+            assert outcome.reason is reason
+
+    async def publish(_: object) -> None: ...
+
+    drive(refuse())
+    browser = open_explorer(changed, allow_changes=True)
+    before = [each for each in browser.json("letters")["letters"] if each["reason"] == "id_reused"]
+    chosen = {"handler": before[0]["handler"], "id": before[0]["stream"], "letter": before[0]["letter"]}
+
+    browser.post("discard", {"csrf": csrf_of_any(browser), **chosen})
+
+    after = [each for each in browser.json("letters")["letters"] if each["reason"] == "id_reused"]
+    assert [each["letter"] for each in after] == [each["letter"] for each in before[1:]]
+    assert len(after) == 2
 
 
 def csrf_of_any(browser):

@@ -76,8 +76,11 @@ def test_a_redrive_is_a_command_whose_arguments_hold_no_secret(monkeypatch, tmp_
         async def communicate(self):
             return b"", b""
 
-    async def begin(*command, env, **_):
+    def read(command, env):
         called.append((command, env, Path(command[-1]).read_text()))
+
+    async def begin(*command, env, **_):
+        read(command, env)
         return Process()
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", begin)
@@ -90,4 +93,4 @@ def test_a_redrive_is_a_command_whose_arguments_hold_no_secret(monkeypatch, tmp_
     assert environment["CONSISTENT_STORE"] == place.store
     # ... and names one dead letter, not all with its message id and reason
     assert command[-2] == "--edit"
-    assert json.loads(line)["letter"] == found.letter.number
+    assert int(json.loads(line)["letter"]) == found.letter.number

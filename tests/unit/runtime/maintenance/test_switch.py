@@ -2,12 +2,13 @@
 
 import pytest
 
-from eventstore import Operation, Store, Table, connect, drive
+from eventstore import ConcurrencyConflictError, Operation, Store, Table, connect, drive
 from runtime import Processor
 from runtime.clock import system_clock
 from runtime.errors import UsageError
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.settings import LEDGER, TableSettings, open_current
+from runtime.maintenance import switch as module
 from runtime.maintenance.switch import fork, switch
 from runtime.versions.head import Tombstone
 from runtime.versions.stream import summaries
@@ -86,6 +87,54 @@ def test_it_is_refused_for_what_came_in_and_for_what_was_forgotten_since(store: 
     drive(forget())
     with pytest.raises(UsageError, match="forgotten in first alone"):
         drive(switch(store, "first", "second"))
+
+
+def test_a_batch_that_begins_during_it_refuses_it(store: Store, world: World, monkeypatch) -> None:
+    open_batches = Ledger.open_batches
+    begun = []
+
+    async def looked(self: Ledger):
+        found = await open_batches(self)
+        if not begun:
+            begun.append(await Ledger(world.table, system_clock).begin("night", "a log", "out"))
+        return found
+
+    monkeypatch.setattr(Ledger, "open_batches", looked)
+    with pytest.raises(ConcurrencyConflictError):
+        drive(switch(store, "first", "second"))
+
+    assert drive(open_current(store, "first"))[0] == "first"
+
+
+def test_a_switch_back_that_was_interrupted_is_called_again(store: Store, world: World, monkeypatch) -> None:
+    drive(switch(store, "first", "second"))
+    written = []
+    store_settings = module._store
+
+    async def once(*given):
+        written.append(given)
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        await store_settings(*given)
+
+    monkeypatch.setattr(module, "_store", once)
+    with pytest.raises(KeyboardInterrupt):
+        drive(switch(store, "second", "first"))
+    monkeypatch.undo()
+    drive(switch(store, "second", "first"))
+
+    name, current = drive(open_current(store, "first"))
+    assert name == "first"
+    processed(current, world)
+
+
+def test_tables_are_switched_in_the_order_in_which_they_follow(store: Store, world: World) -> None:
+    third = drive(store.table("third"))
+    drive(third.transact(LEDGER, [TableSettings(follows="second").operation()]))
+    reprocess(drive(store.table("second")), third, world.log, bank("fee"), bank("fee"))
+
+    with pytest.raises(UsageError, match="switch first to second first"):
+        drive(switch(store, "second", "third"))
 
 
 @pytest.mark.usefixtures("no_tail")

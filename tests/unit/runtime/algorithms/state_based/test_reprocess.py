@@ -1,9 +1,11 @@
 """Unchanged handlers make no difference, in any world; a changed rule makes exactly its own."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers import App, Context, handles
+from runtime.algorithms.state_based.reprocess import _numbers
 from runtime.messages.outcome import Reason
 from tests.support.reprocessing import (
     RULES,
@@ -126,3 +128,16 @@ def test_a_version_whose_message_is_in_no_log_stops_its_object() -> None:
     found = reprocess(world.table, second, world.log[1:], bank("state"), bank("same"), most=3)
     assert ("Account", "a0") not in found.objects
     assert ("Account", "a0") not in histories(second)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ({"paid": "500"}, {"paid": "499.50"}, [("paid", "500", "499.50")]),
+        ({"id": "500"}, {"id": "501"}, []),
+        ({"points": 2**127}, {"points": 2**127 + 1}, [("points", str(2**127), str(2**127 + 1))]),
+        ({"lines": [{"n": 1}, {"n": 2}]}, {"lines": [{"n": 4}]}, [("lines.n", "3", "4")]),
+    ],
+)
+def test_numbers_are_summed_by_field(before, after, told):
+    assert [tuple(each.values()) for each in _numbers(before, after)] == told
