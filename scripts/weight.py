@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 48_945,
+    "product lines": 49_015,
     "product modules": 210,
     "import lines, % of product": 7.3,
     "modules with a single importer": 32,
     "modules that runtime.spark.batch imports": 79,
-    "test lines": 73_700,
+    "test lines": 73_710,
     "make targets": 12,
     "extras": 13,
 }

@@ -91,7 +91,7 @@ def test_it_is_refused_for_what_came_in_and_for_what_was_forgotten_since(store: 
 
 def test_a_batch_that_begins_during_it_refuses_it(store: Store, world: World, monkeypatch) -> None:
     open_batches = Ledger.open_batches
-    begun = []
+    begun: list[object] = []
 
     async def looked(self: Ledger):
         found = await open_batches(self)
