@@ -288,8 +288,7 @@ def test_a_file_continues_its_counters_and_is_replaced_atomically(tmp_path):
     assert found["consistent_batches_total",] == 2
     assert found["consistent_last_batch_seconds",] == 1.5
     assert [each.name for each in tmp_path.iterdir()] == ["batch.prom"]
-    (tmp_path / "plain").touch()
-    assert file.stat().st_mode == (tmp_path / "plain").stat().st_mode  # the collector is another user
+    assert file.stat().st_mode & 0o777 == 0o644  # the collector is another user
     with pytest.raises(UsageError, match="does not exist"):
         Metrics(file=tmp_path / "nowhere" / "batch.prom")
 
