@@ -8,10 +8,11 @@ from datetime import timedelta
 from typing import ClassVar
 
 from runtime.algorithms.choice import AlgorithmName
+from runtime.batch_options import BatchOptions
 from runtime.errors import UsageError
 from runtime.ledger.ledger import STATE_BASED
 from runtime.messages.records import AS_JSON, Decoding
-from runtime.options import check_fields, option
+from runtime.options import check_fields, option, option_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,15 +64,7 @@ class ServeOptions:
         default=None,
         metavar="FOLDER",
     )
-    documents: str | None = option(
-        "Where to store handlers' documents: a folder, s3://BUCKET/FOLDER, "
-        "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER, or env:NAME for a URL in an environment variable.",
-        default=None,
-        is_secret=True,
-        metavar="URL",
-        group="",
-        is_rare=True,
-    )
+    documents: str | None = option_of(BatchOptions, "documents")
     algorithm: AlgorithmName = option(
         "The algorithm of the table: only state-based ones have live queues.",
         default=STATE_BASED,

@@ -140,17 +140,11 @@ def reprocess(
     said = f"{counted(changed, 'message')} differ, and the final state of {counted(objects, 'object')}."
     page = _page(f"{states.table} handled again by {app}", said, tables)
     (report / "report.html").write_text(page, encoding="utf-8")
-    document = {
-        "batch_id": batch.batch_id,
-        "into": into,
-        "changed": changed,
-        "objects": objects,
-        "tables": tables,
-    }
+    counts = {"batch_id": batch.batch_id, "into": into, "changed": changed, "objects": objects}
     shown = [
         make_table(title, list(rows[0]), rows[: limit or None]) for title, rows in tables.items() if rows
     ]
-    screen.put(document, *(each for table in shown for each in (table, "")), said)
+    screen.put({**counts, "tables": tables}, *(each for table in shown for each in (table, "")), said)
     screen.show(f"The report is in {report / 'report.html'}.")
     if done.result.record.rounds and not done.missing and object_ is None:
         screen.show("To use the second table:", f"  {command_on('switch', states, into)}")
