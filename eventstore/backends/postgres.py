@@ -17,7 +17,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -426,7 +426,8 @@ class _LoopPool:
                 return
             cause: psycopg.Error | None = None
             try:
-                async with connection.pipeline():
+                # pgbouncer 1.18 sometimes never answers a pipeline.
+                async with connection.pipeline() if self._store.begin == _BEGIN else nullcontext():
                     try:
                         for begin in self._store.begin:
                             await connection.execute(begin)
