@@ -27,13 +27,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.marks import check_marks, put_parts
+from samples.orders.servers import postgresql_server
 from tests.plugins.azurite import running_azurite
 from tests.plugins.kafka import KafkaServer, running_kafka
 
 PART = "serve"
 PARTITIONS = 3
 SESSION = "session.timeout.ms=3000&heartbeat.interval.ms=300&transaction.timeout.ms=1000"
-CONTENDERS = ("consistent", "consistent-azurite", "by-hand", "dbos", "bare")
+CONTENDERS = ("consistent", "consistent-postgres", "consistent-azurite", "by-hand", "dbos", "bare")
 TITLES = (
     "consumer",
     "keys",
@@ -198,12 +199,17 @@ def main(  # noqa: PLR0917 - options
     if document is not None:
         check_marks(document, [PART])
     rows = list[Sequence[str]]()
-    with running_kafka() as server, running_azurite("table") as azurite:
+    servers = running_kafka(), running_azurite("table"), postgresql_server()
+    with servers[0] as server, servers[1] as azurite, servers[2] as postgres:
+        stores = {
+            "consistent-azurite": f"azurite://{azurite}",
+            "consistent-postgres": postgres.url,
+        }
         for count in keys or (1, 50, 1_000):
             measured = dict[str, Figures]()
             for name in only or CONTENDERS:
                 typer.echo(f"{name}, {count} keys", err=True)
-                store = f"azurite://{azurite}" if name.endswith("azurite") else "sqlite:///{}/store.db"
+                store = stores.get(name, "sqlite:///{}/store.db")
                 measured[name] = measure(name, server, store, count, messages, seconds, most)
                 typer.echo(str(measured[name]), err=True)
             for name, each in measured.items():
