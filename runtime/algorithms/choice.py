@@ -11,13 +11,7 @@ from typing import Literal, Protocol, get_args
 from eventstore import Table, connect
 from handlers import App
 from runtime.algorithms.algorithm import Algorithm, Publish, fresh_id
-from runtime.algorithms.outbox.algorithm import (
-    Outbox,
-    OutboxAlgorithm,
-    OutboxOneByOne,
-    OutboxWithDeduplicationStore,
-    TokenBased,
-)
+from runtime.algorithms.outbox import algorithm as outbox
 from runtime.algorithms.outbox.stores import DeduplicationStore, TokenStore
 from runtime.algorithms.state_based.algorithm import StateBased, StateBasedOneByOne
 from runtime.clock import Clock, system_clock
@@ -73,7 +67,9 @@ def make_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, Algor
     check_name(name)
     if name != "state-based":
         outboxes = make_outboxes(name, given)
-        return {each: OutboxOneByOne(algorithm=outboxes[each], publish=given.publish) for each in outboxes}
+        return {
+            each: outbox.OutboxOneByOne(algorithm=outboxes[each], publish=given.publish) for each in outboxes
+        }
     state_based = _make_state_based(given)
     return {
         each: StateBasedOneByOne(state_based[each], given.publish, given.consumer_batches)
@@ -86,15 +82,15 @@ def make_batch_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str,
     return dict(_make_state_based(given) if name == "state-based" else make_outboxes(name, given))
 
 
-def make_outboxes(name: AlgorithmName, given: Dependencies) -> dict[str, OutboxAlgorithm]:
+def make_outboxes(name: AlgorithmName, given: Dependencies) -> dict[str, outbox.OutboxAlgorithm]:
     """Return an outbox algorithm for each handler of the app, by handler name."""
-    make: Callable[..., OutboxAlgorithm] = Outbox
+    make: Callable[..., outbox.OutboxAlgorithm] = outbox.Outbox
     if name == "deduplication-store":
         store = DeduplicationStore(given.deduplication_store or given.table, given.clock)
-        make = partial(OutboxWithDeduplicationStore, store=store)
+        make = partial(outbox.OutboxWithDeduplicationStore, store=store)
     if name == "tokens":
         tokens = TokenStore(given.token_store or given.table)
-        make = partial(TokenBased, tokens=tokens, recipients=partial(handlers_of, given.app))
+        make = partial(outbox.TokenBased, tokens=tokens, recipients=partial(handlers_of, given.app))
     return {
         handler.name: make(
             table=given.table, handler=handler, clock=given.clock, retries=given.retries, batch=given.batch

@@ -22,24 +22,15 @@ from runtime.clock import is_in_calendar, to_datetime
 from runtime.messages.envelope import Envelope, IdKey, id_text, pack_envelope, unpack_envelope
 from runtime.messages.outcome import Reason
 from runtime.versions import limits
+from runtime.versions import properties as typed
 from runtime.versions.columns import compress, decompress
-from runtime.versions.properties import (
-    CHUNK,
-    INT32,
-    chunk_names,
-    expect,
-    join,
-    microseconds,
-    number,
-    reading_row,
-    split,
-)
+from runtime.versions.properties import expect
 
 PREFIX = "SS-LTR-"
 LAST = PREFIX + "~"
 """The upper bound of the row keys of dead letters."""
 
-PROPERTIES = chunk_names("Letters", limits.MAX_LETTER_ROW_BYTES // CHUNK)
+PROPERTIES = typed.chunk_names("Letters", limits.MAX_LETTER_ROW_BYTES // typed.CHUNK)
 _INT: Final = (int,)
 # fmt: off
 _KINDS: Final = (
@@ -197,10 +188,10 @@ WAITING_PROPERTIES = ["Letters", "LettersFrom", "LettersUndated", "LettersBeyond
 def read_waiting(properties: Properties) -> Waiting:
     """Decode the properties of a header."""
     return Waiting(
-        number(properties, "Letters", 0, most=INT32),
-        microseconds(properties, "LettersFrom"),
+        typed.number(properties, "Letters", 0, most=typed.INT32),
+        typed.microseconds(properties, "LettersFrom"),
         expect(properties.get("LettersUndated", False), bool),
-        number(properties, "LettersBeyondLimit", 0, most=INT32),
+        typed.number(properties, "LettersBeyondLimit", 0, most=typed.INT32),
     )
 
 
@@ -226,15 +217,15 @@ def read_letters(rows: Sequence[Row]) -> Letters:
     letters = [letter for row in rows for letter in read_letter_row(row)]
     starts = []
     for row in rows:
-        with reading_row(f"The key of the row {row.row_key}", row):
+        with typed.reading_row(f"The key of the row {row.row_key}", row):
             starts.append(int(row.row_key.removeprefix(PREFIX)))
     return Letters(tuple(letters), tuple(starts))
 
 
 def read_letter_row(row: Row) -> list[Letter]:
     """Decode one row of dead letters. Raises `StoredDataError`."""
-    with reading_row(f"The letters in the row {row.row_key}", row):
-        packed = unpack(decompress(join(row.properties, PROPERTIES)), unicode_errors=_TEXT)
+    with typed.reading_row(f"The letters in the row {row.row_key}", row):
+        packed = unpack(decompress(typed.join(row.properties, PROPERTIES)), unicode_errors=_TEXT)
         letters = [_letter(*fields) for fields in packed]
         if not letters:
             raise ValueError("there are none")
@@ -255,7 +246,7 @@ def _letter(number: int, state: int, *fields: Any) -> Letter:  # noqa: ANN401 - 
 def letter_properties(letters: Sequence[Letter]) -> dict[str, Value]:
     """Encode a row of dead letters."""
     properties: dict[str, Value] = {}
-    split(properties, PROPERTIES, compress(_pack(letters)))
+    typed.split(properties, PROPERTIES, compress(_pack(letters)))
     return properties
 
 

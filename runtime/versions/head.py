@@ -20,19 +20,10 @@ from handlers.codec import unpack
 from runtime.clock import to_datetime
 from runtime.messages.envelope import IdKey, join_ids, pack_ids, unpack_ids
 from runtime.versions import limits
+from runtime.versions import properties as typed
 from runtime.versions.columns import VersionColumns, compress, decompress, pack_columns, unpack_columns
 from runtime.versions.dead_letters import NONE_WAIT, WAITING_PROPERTIES, Waiting, read_waiting
-from runtime.versions.properties import (
-    INT32,
-    chunk_names,
-    expect,
-    expect_all,
-    join,
-    microseconds,
-    number,
-    reading,
-    split,
-)
+from runtime.versions.properties import expect, expect_all
 from runtime.versions.run import Commit, Run, RunIndex, dates
 
 # Segments are concatenated, so that appending one does not decode the others. The ids are stored apart, because each
@@ -234,8 +225,8 @@ def read_tail(data: bytes) -> Tail:
     return tail
 
 
-def _reading() -> reading:
-    return reading("The tail of the stream", HEADER)
+def _reading() -> typed.reading:
+    return typed.reading("The tail of the stream", HEADER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,13 +243,13 @@ class Tombstone:
 
 def read_tombstone(properties: Properties) -> Tombstone | None:
     """Decode the tombstone in a row, or return `None` if the object was never forgotten."""
-    at = microseconds(properties, "Forgotten")
+    at = typed.microseconds(properties, "Forgotten")
     if at is None and "Refuses" in properties:
         raise ValueError("the object rejects messages, but was never forgotten")
     return None if at is None else Tombstone(at, expect(properties.get("Refuses", False), bool))
 
 
-_TAIL = chunk_names("Tail", 2)
+_TAIL = typed.chunk_names("Tail", 2)
 HEAD_PROPERTIES = [
     "State",
     "StateSchema",
@@ -331,7 +322,7 @@ class Head(NamedTuple):
         if self.shared:
             properties["Shared"] = True
         if self.tail is not None:
-            split(properties, _TAIL, self.tail.pack())
+            typed.split(properties, _TAIL, self.tail.pack())
         return properties
 
 
@@ -342,19 +333,19 @@ def is_of_state(properties: Properties) -> bool:
 
 def read_head(properties: Properties) -> Head:
     """Decode the head from the properties of a header. Raises `StoredDataError`."""
-    with reading("The header of the stream", HEADER):
+    with typed.reading("The header of the stream", HEADER):
         head = Head(
             state=expect(properties.get("State"), bytes, None),
-            schema=number(properties, "StateSchema", most=INT32),
-            versions=number(properties, "StateVersions"),
-            kept_from=number(properties, "KeptFrom", 1),
-            last_now=microseconds(properties, "LastNow") or 0,
-            horizon=microseconds(properties, "Horizon"),
+            schema=typed.number(properties, "StateSchema", most=typed.INT32),
+            versions=typed.number(properties, "StateVersions"),
+            kept_from=typed.number(properties, "KeptFrom", 1),
+            last_now=typed.microseconds(properties, "LastNow") or 0,
+            horizon=typed.microseconds(properties, "Horizon"),
             undated_cut=expect(properties.get("UndatedCut", False), bool),
-            tail=read_tail(join(properties, _TAIL)) if _TAIL[0] in properties else None,
+            tail=read_tail(typed.join(properties, _TAIL)) if _TAIL[0] in properties else None,
             waiting=read_waiting(properties),
             tombstone=read_tombstone(properties),
-            followed=number(properties, "Followed", 0),
+            followed=typed.number(properties, "Followed", 0),
             shared=expect(properties.get("Shared", False), bool),
         )
         if head.schema < 1 or not 1 <= head.kept_from <= head.versions + 1:

@@ -13,21 +13,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from eventstore import (
-    PAGE_SIZE,
-    EventData,
-    Include,
-    InvalidKeyError,
-    KeyRange,
-    Partition,
-    Properties,
-    RecordedEvent,
-    Row,
-    Stream,
-    Table,
-)
+from eventstore import EventData, Include, KeyRange, Partition, Properties, RecordedEvent, Row, Stream, Table
+from eventstore.errors import InvalidKeyError
 from eventstore.header import HEADER, is_tombstone
 from eventstore.keys import escape
+from eventstore.port import PAGE_SIZE
 from eventstore.reading import Selection, stream_read
 from eventstore.stream import read_headers
 from handlers.app import HandlerDefinition

@@ -9,19 +9,8 @@ from typing import Any
 
 import msgpack
 
-from eventstore import (
-    ConcurrencyConflictError,
-    Include,
-    Int64,
-    Page,
-    Partition,
-    Properties,
-    Row,
-    RowError,
-    Table,
-    Value,
-    pages,
-)
+from eventstore import Include, Int64, Page, Partition, Properties, Row, Table, Value, pages
+from eventstore.errors import ConcurrencyConflictError, RowError
 from handlers import Published
 from handlers.app import HandlerDefinition
 from handlers.codec import unpack
@@ -34,23 +23,11 @@ from runtime.messages.envelope import IdKey
 from runtime.messages.outcome import Output, outputs_of
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import dead_letters
+from runtime.versions import properties as typed
 from runtime.versions.dead_letters import NO_LETTERS, NONE_WAIT, Letter, Letters, Waiting
 from runtime.versions.head import Tombstone, read_tombstone
 from runtime.versions.limits import MAX_STATE_BYTES
-from runtime.versions.properties import (
-    CHUNK,
-    INT32,
-    chunk_names,
-    expect,
-    join,
-    microseconds,
-    number,
-    reading,
-    reading_row,
-    split,
-    text,
-    written,
-)
+from runtime.versions.properties import expect
 
 _FORMAT = 1
 
@@ -96,7 +73,7 @@ def packed_size(key: IdKey, entry: Entry) -> int:
 
 def unpack_entries(data: bytes) -> dict[IdKey, Entry]:
     """Decode stored entries. Raises `StoredDataError`."""
-    with reading("The outbox of an entity"):
+    with typed.reading("The outbox of an entity"):
         form, entries = unpack(data)
         if form != _FORMAT:
             raise ValueError(f"format {form} is unknown; this code reads format {_FORMAT}")
@@ -132,8 +109,8 @@ def _entry(fingerprint: bytes, now: int, version: int, *pending: Any) -> Entry: 
 MAX_OUTBOX_BYTES = 512 * 2**10
 """The maximum size when an entry is added. The columns are larger, because attempts are registered later."""
 
-_STATE = chunk_names("State", MAX_STATE_BYTES // CHUNK)
-_OUTBOX = chunk_names("Outbox", MAX_OUTBOX_BYTES // CHUNK + 2)
+_STATE = typed.chunk_names("State", MAX_STATE_BYTES // typed.CHUNK)
+_OUTBOX = typed.chunk_names("Outbox", MAX_OUTBOX_BYTES // typed.CHUNK + 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +203,9 @@ class Entity:
             "LastNow": to_datetime(self.last_now),
             "Pending": self.pending,
         }
-        split(properties, _STATE, self.state)
+        typed.split(properties, _STATE, self.state)
         if self.outbox:
-            split(properties, _OUTBOX, pack_entries(self.outbox))
+            typed.split(properties, _OUTBOX, pack_entries(self.outbox))
         if self.letter_rows:
             properties["LetterRows"] = self.letter_rows
         properties.update(self.waiting.properties())
@@ -240,19 +217,19 @@ class Entity:
 def read_entity(row: Row) -> Entity:
     """Decode the row of an entity. Raises `StoredDataError`."""
     properties = row.properties
-    with reading_row("The entity", row):
-        outbox = join(properties, _OUTBOX) if _OUTBOX[0] in properties else None
+    with typed.reading_row("The entity", row):
+        outbox = typed.join(properties, _OUTBOX) if _OUTBOX[0] in properties else None
         return Entity(
             row.partition_key,
-            text(properties, "Algorithm"),
-            expect(join(properties, _STATE), bytes) if _STATE[0] in properties else b"",
-            number(properties, "StateSchema", most=INT32),
-            number(properties, "Version"),
-            microseconds(properties, "LastNow") or 0,
+            typed.text(properties, "Algorithm"),
+            expect(typed.join(properties, _STATE), bytes) if _STATE[0] in properties else b"",
+            typed.number(properties, "StateSchema", most=typed.INT32),
+            typed.number(properties, "Version"),
+            typed.microseconds(properties, "LastNow") or 0,
             {} if outbox is None else unpack_entries(outbox),
             row.etag,
             len(outbox or b""),
-            number(properties, "LetterRows", 0, most=INT32),
+            typed.number(properties, "LetterRows", 0, most=typed.INT32),
             dead_letters.read_waiting(properties),
             tombstone=read_tombstone(properties),
         )
@@ -320,8 +297,8 @@ class Entities:
     async def unfinished(self) -> AsyncIterator[str]:
         """Yield the keys of entities with unfinished messages. Costs one request for every 1,000 entities."""
         async for row in self.rows():
-            with reading_row("The entity", row):
-                pending = number(row.properties, "Pending")
+            with typed.reading_row("The entity", row):
+                pending = typed.number(row.properties, "Pending")
             if pending:
                 yield row.partition_key
 
@@ -356,7 +333,7 @@ async def store_entity(table: Table, entity: Entity) -> Entity:
     if entity.refused is not None:
         kept, includes = entity.letters.changed(entity.refused)
         entity = replace(entity, letters=kept, letter_rows=len(kept.rows), refused=None)
-    change = written(ENTITY, entity.properties(), entity.etag)
+    change = typed.written(ENTITY, entity.properties(), entity.etag)
     changes = [change, *(include.operation() for include in includes)]
     try:
         (etag, *_) = await table.transact(entity.key, changes)

@@ -8,15 +8,8 @@ from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
-from eventstore import (
-    ConcurrencyConflictError,
-    Operation,
-    Row,
-    RowExistsError,
-    RowNotFoundError,
-    Table,
-    pages,
-)
+from eventstore import Operation, Row, Table, pages
+from eventstore.errors import ConcurrencyConflictError, RowExistsError, RowNotFoundError
 from eventstore.limits import MAX_OPERATIONS
 from eventstore.port import ANY_ETAG
 from runtime.clock import Clock, system_clock, to_datetime, to_microseconds

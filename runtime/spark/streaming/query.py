@@ -43,16 +43,8 @@ from runtime.options import given
 from runtime.spark import session
 from runtime.spark.batch import Rounds, Work
 from runtime.spark.commit import absolute_folder
+from runtime.spark.logs import read
 from runtime.spark.logs.normalise import find_routes, group, normalise, tell_of_struct
-from runtime.spark.logs.read import (
-    find_on_disk,
-    is_kafka,
-    is_on_disk,
-    lines_of,
-    literal,
-    open_log,
-    with_later_columns,
-)
 from runtime.spark.worker.connection import Connection, open_current, open_table
 from runtime.spark.worker.outcomes import ARROW_OUTCOME, OUTCOMES, SUFFIX, OutcomeFileWriter
 
@@ -720,15 +712,15 @@ def open_source(
     `max_files`: the maximum per micro-batch. Parquet needs a first file with the types of the columns; later files may
     add optional columns. Raises `LogError`.
     """
-    if is_kafka(folder):
+    if read.is_kafka(folder):
         from runtime.spark.streaming.kafka import stream_of  # noqa: PLC0415 - of an extra
 
         return stream_of(spark, folder, decoding)
     path, files = folder, None
-    if is_on_disk(folder, session.master_of(spark)):
+    if read.is_on_disk(folder, session.master_of(spark)):
         as_ = "json" if format_ == "json" else "parquet"
-        files = find_on_disk([folder], as_, may_be_empty=format_ != "parquet")
-        path = literal(files.paths[0])
+        files = read.find_on_disk([folder], as_, may_be_empty=format_ != "parquet")
+        path = read.literal(files.paths[0])
         if files.skipped and format_ != "outcomes":
             say(f"Reading the log without {files.skipped}")
     reader = spark.readStream.option("maxFileAge", _ANY_AGE)
@@ -740,9 +732,9 @@ def open_source(
             return published_outputs(reader.schema(OUTCOMES).parquet(path))
         if format_ == "json":
             if files is not None and any(map(os.path.getsize, files.files)):
-                open_log(spark, folder, format_)  # checks the first lines
-            return lines_of(reader.option("recursiveFileLookup", True).text(path))
-        found = open_log(spark, folder, format_)
+                read.open_log(spark, folder, format_)  # checks the first lines
+            return read.lines_of(reader.option("recursiveFileLookup", True).text(path))
+        found = read.open_log(spark, folder, format_)
         is_partitioned = found.files is not None and found.files.is_partitioned
-        schema = with_later_columns(found.rows.schema)
+        schema = read.with_later_columns(found.rows.schema)
         return reader.option("recursiveFileLookup", not is_partitioned).schema(schema).parquet(path)

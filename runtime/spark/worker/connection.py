@@ -15,17 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyspark.sql import SparkSession
 
-from eventstore import (
-    InterceptedTable,
-    Operation,
-    Row,
-    Scope,
-    Store,
-    StoreUnavailableError,
-    Table,
-    connect,
-    drive,
-)
+from eventstore import InterceptedTable, Operation, Row, Scope, Store, Table, connect, drive
+from eventstore.errors import StoreUnavailableError
 from eventstore.port import MayBeReplaced, MultiPartitionTable, Transaction, TransactionResult, attempt_each
 from runtime.batch_options import TablePlace, Wrap
 from runtime.errors import UsageError
