@@ -29,18 +29,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import SQL, Composed, Identifier
 
 from eventstore import errors, port
-from eventstore.backends.rows import (
-    PAGE_BYTES,
-    PageKind,
-    SqlTable,
-    StoredRow,
-    etag_number,
-    pack,
-    packer,
-    read_page,
-    read_row,
-    unpack_some,
-)
+from eventstore.backends import rows as row_format
+from eventstore.backends.rows import PAGE_BYTES, StoredRow, read_page, read_row
 from eventstore.errors import EventStoreError, StoreUnavailableError, StoreUrlError
 from eventstore.keys import BETWEEN_KEYS, escape, table_name
 from eventstore.limits import merge, prepare
@@ -175,9 +165,9 @@ class _Changes:
 
     def statements(self, found: Mapping[str, StoredRow]) -> Iterator[tuple[Composed, Sequence[object]]]:
         """Yield the statements with their parameters. `found` has the existing rows to merge into."""
-        pack_ = partial(pack, packer())
+        pack_ = partial(row_format.pack, row_format.packer())
         for operation, row, properties in zip(self.operations, self.rows, self.properties, strict=True):
-            verb, key, etag = operation.verb, (self.partition, row), etag_number(operation.etag)
+            verb, key, etag = operation.verb, (self.partition, row), row_format.etag_number(operation.etag)
             if verb is Verb.DELETE:
                 yield self.sql.delete, (*key, etag)
                 continue
@@ -202,7 +192,7 @@ class _Changes:
             if verb in (Verb.REPLACE, Verb.MERGE, Verb.DELETE):
                 if row is None:
                     return errors.RowNotFoundError(operation.row_key, index)
-                if etag_number(operation.etag) not in (None, row[1]):
+                if row_format.etag_number(operation.etag) not in (None, row[1]):
                     return errors.RowChangedError(operation.row_key, index)
         return None
 
@@ -475,7 +465,7 @@ def _settle(future: asyncio.Future[Any], result: object) -> None:
         future.set_result(result)
 
 
-class PostgresTable(SqlTable):
+class PostgresTable(row_format.SqlTable):
     scope: port.Scope = "network"
 
     def __init__(self, store: PostgresStore, name: str) -> None:
@@ -489,7 +479,9 @@ class PostgresTable(SqlTable):
         rows = await self._store.session().fetch(self._sql.get, bounds)
         return read_row(bounds, rows[0]) if rows else None
 
-    async def page(self, kind: PageKind, bounds: tuple[str, str, str], select: Sequence[str] | None) -> Page:
+    async def page(
+        self, kind: row_format.PageKind, bounds: tuple[str, str, str], select: Sequence[str] | None
+    ) -> Page:
         whole, session = self._sql.pages[kind], self._store.session()
         if select is None:
             return read_page(bounds, await session.fetch(whole, bounds), most=PAGE_BYTES)
@@ -498,8 +490,10 @@ class PostgresTable(SqlTable):
                 found = await session.project(self._sql, bounds)
             else:
                 found = await session.fetch(self._sql.projections[kind], bounds)
-            return read_page(bounds, found, partial(unpack_some, select, _read_part), most=PAGE_BYTES)
-        decode = partial(unpack_some, select, _read_whole)
+            return read_page(
+                bounds, found, partial(row_format.unpack_some, select, _read_part), most=PAGE_BYTES
+            )
+        decode = partial(row_format.unpack_some, select, _read_whole)
         return read_page(bounds, await session.fetch(whole, bounds), decode, most=PAGE_BYTES)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:

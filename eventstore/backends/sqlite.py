@@ -25,26 +25,15 @@ from random import Random
 from weakref import WeakSet
 
 from eventstore import errors, port
-from eventstore.backends.dictionaries import (
-    FEWEST_SAMPLES,
-    MARK,
-    MOST_DICTIONARIES,
+from eventstore.backends import rows as row_format
+from eventstore.backends.rows import (
     Dictionaries,
     Dictionary,
-    kind_of,
-)
-from eventstore.backends.rows import (
-    ALONG_BYTES,
-    PAGE_BYTES,
     PageKind,
-    SqlTable,
     StoredRow,
     etag_number,
-    pack,
-    packer,
+    kind_of,
     read_page,
-    read_row,
-    unpack_some,
 )
 from eventstore.errors import DamagedRowError, RowChangedError, StoreUnavailableError, StoreUrlError
 from eventstore.keys import BETWEEN_KEYS, escape, escape_bound, table_name
@@ -76,7 +65,7 @@ class SqliteConnection(sqlite3.Connection):
         self.pid = os.getpid()
         self.identity = identity
         self.statement = self.cursor()
-        self.packer = packer()
+        self.packer = row_format.packer()
         self.dictionaries: dict[str, Dictionaries] = {}
         self.etags = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
 
@@ -313,7 +302,9 @@ class Statements:
         in_order = f"{joined} k.partition <= ? AND (k.partition, k.row) >= (?, ?) ORDER BY k.partition, k.row {limit}"
         one = "SELECT k.row, r.etag, r.time, r.small"
         both = f"SELECT k.partition || '{BETWEEN_KEYS}' || k.row, r.etag, r.time, r.small"
-        large_of_first = f"CASE WHEN k.row = ? AND length(r.large) <= {ALONG_BYTES} THEN r.large END"
+        large_of_first = (
+            f"CASE WHEN k.row = ? AND length(r.large) <= {row_format.ALONG_BYTES} THEN r.large END"
+        )
 
         self.rows_table = f"{name}_rows"
         self.dictionaries_table = f"{name}_dictionaries"
@@ -340,7 +331,7 @@ class Statements:
         self.project_first = f"{one}, {large_of_first} {in_range}"
         self.query_each = (
             f"SELECT k.partition, k.row, r.etag, r.time, r.small, "
-            f"CASE WHEN length(r.large) > {ALONG_BYTES} THEN 0 ELSE r.large END FROM json_each(?) AS p "
+            f"CASE WHEN length(r.large) > {row_format.ALONG_BYTES} THEN 0 ELSE r.large END FROM json_each(?) AS p "
             f"CROSS JOIN {keys} AS k ON k.partition = p.value AND k.row >= ? AND k.row <= ? "
             f"CROSS JOIN {rows} AS r ON r.id = k.id"
         )
@@ -374,7 +365,7 @@ class Changes:
 
     def packed(self, connection: SqliteConnection) -> tuple[bytes, bytes | None]:
         """Return the small part of the first row, not compressed, and the large part."""
-        return pack(connection.packer, self._properties[0])
+        return row_format.pack(connection.packer, self._properties[0])
 
     def carry_out(self, connection: SqliteConnection) -> tuple[str, ...]:
         """Run all operations, and return the new ETags. Raises the `RowError` of the first refused one."""
@@ -420,7 +411,7 @@ class Changes:
         return self._execute(self._sql.update, values).rowcount > 0
 
     def _packed(self, row: str, properties: dict[str, Value]) -> tuple[bytes, bytes | None]:
-        small, large = pack(self._connection.packer, properties)
+        small, large = row_format.pack(self._connection.packer, properties)
         dictionary = self._table.dictionaries(self._connection).newest.get(kind_of(self.partition, row))
         return small if dictionary is None else dictionary.compress(small), large
 
@@ -437,13 +428,13 @@ class Changes:
                 raise errors.RowNotFoundError(operation.row_key, index)
             return False
         (found,) = self._table.plain(self._connection, [found])
-        stored = read_row((self.partition,), found)
+        stored = row_format.read_row((self.partition,), found)
         if operation.verb is Verb.MERGE and operation.etag not in (ANY_ETAG, stored.etag):
             raise RowChangedError(operation.row_key, index)
         return self._update(ANY_ETAG, row, merge(stored.properties, properties))
 
 
-class SqliteTable(SqlTable):
+class SqliteTable(row_format.SqlTable):
     scope: port.Scope = "machine"
 
     def __init__(self, store: SqliteStore, name: str) -> None:
@@ -465,7 +456,7 @@ class SqliteTable(SqlTable):
         """Yield rows with their small parts decompressed."""
         for row in found:
             key, etag, written, small, large = row
-            if type(small) is bytes and small[:1] == MARK:
+            if type(small) is bytes and small[:1] == row_format.MARK:
                 dictionaries = self.dictionaries(connection)
                 if dictionaries.lacks(small):  # another process has just made it
                     dictionaries = self.dictionaries(connection, again=True)
@@ -479,7 +470,7 @@ class SqliteTable(SqlTable):
 
     async def page(self, kind: PageKind, bounds: tuple[str, str, str], select: Sequence[str] | None) -> Page:
         if select is None:
-            return self._read(self.sql.pages[kind], bounds, inf if kind == "query" else PAGE_BYTES)
+            return self._read(self.sql.pages[kind], bounds, inf if kind == "query" else row_format.PAGE_BYTES)
         if kind == "query" and (along := self._project_first(bounds, select)):
             return along
         return self._project(self.sql.projections[kind], bounds, select)
@@ -498,7 +489,7 @@ class SqliteTable(SqlTable):
             page = found.setdefault(partition, [])
             try:
                 if page is not None:
-                    page.append(read_row((partition,), row))
+                    page.append(row_format.read_row((partition,), row))
             except DamagedRowError:
                 found[partition] = None
         pages = map(found.get, stored, repeat([]))
@@ -588,11 +579,15 @@ class SqliteTable(SqlTable):
     ) -> Sequence[bytes]:
         dictionary = self.dictionaries(connection).newest.get(kind)
         compressed = rows if dictionary is None else [*map(dictionary.compress, rows)]
-        if len(rows) < FEWEST_SAMPLES or (dictionary is not None and not dictionary.is_stale(compressed)):
+        if len(rows) < row_format.FEWEST_SAMPLES or (
+            dictionary is not None and not dictionary.is_stale(compressed)
+        ):
             return compressed
         dictionaries = self.dictionaries(connection, again=True)  # another process may have made one
         newest, number = dictionaries.newest.get(kind), max(dictionaries.by_number, default=0) + 1
-        if number > MOST_DICTIONARIES or (newest and newest.number) != (dictionary and dictionary.number):
+        if number > row_format.MOST_DICTIONARIES or (newest and newest.number) != (
+            dictionary and dictionary.number
+        ):
             return rows if newest is None else [*map(newest.compress, rows)]
         made = Dictionary.of(number, kind, rows)
         connection.execute(self.sql.make_dictionaries)
@@ -627,7 +622,7 @@ class SqliteTable(SqlTable):
     def _drop_unused_dictionaries(self) -> None:
         with self._store.writing() as connection:
             if self.dictionaries(connection, again=True).by_number:
-                connection.execute(self.sql.drop_unused_dictionaries, (bytes(range(256)), MARK))
+                connection.execute(self.sql.drop_unused_dictionaries, (bytes(range(256)), row_format.MARK))
                 del connection.dictionaries[self.name]
 
     def make(self) -> None:
@@ -649,7 +644,7 @@ class SqliteTable(SqlTable):
             rows = connection.statement.execute(self.sql.project_first, (bounds[1], *bounds)).fetchall()
             rows = list(self.plain(connection, rows))
         with suppress(DamagedRowError):  # a full read tells a damaged row from one that was cut
-            decode = partial(unpack_some, select, lambda along, length: (along or b"")[:length])
+            decode = partial(row_format.unpack_some, select, lambda along, length: (along or b"")[:length])
             page = read_page(bounds, rows, decode)
             if page.continuation is None or len(page.rows) == port.PAGE_SIZE:
                 return page
@@ -663,7 +658,7 @@ class SqliteTable(SqlTable):
                 execute("BEGIN")
                 rows = self.plain(connection, execute(sql, bounds).fetchall())
                 read_large = partial(self._read_large, connection)
-                return read_page(bounds, rows, partial(unpack_some, select, read_large))
+                return read_page(bounds, rows, partial(row_format.unpack_some, select, read_large))
             finally:
                 connection.roll_back()
 

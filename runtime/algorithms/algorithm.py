@@ -7,30 +7,28 @@ are passed in, so that the model checker can run the shipped coroutines through 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+import handlers
 from eventstore import Table
-from handlers import (
-    CodecError,
-    Context,
-    HandlersError,
-    InputStateChangedError,
-    NondeterminismError,
-    OutputsTooLargeError,
-    State,
-)
+from handlers import Context, State
 from handlers.app import HandlerDefinition
 from handlers.codec import all_problems
 from handlers.handler import Method
-from runtime.ledger.batch import OpenBatches
-from runtime.messages.outcome import Outcome, Output, Reason
-from runtime.messages.parsing import Delivery
+from runtime.ledger.batch import PARKED, BatchContext, OpenBatches
+from runtime.messages.envelope import SIZE, Envelope, IdKey, id_key
+from runtime.messages.outcome import Outcome, Output, Reason, dead_letter
+from runtime.messages.parsing import Delivery, Prepared
 from runtime.namesakes import users_frame
+from runtime.versions import limits
+from runtime.versions.dead_letters import Letter, Letters, LetterState
+from runtime.versions.stream import is_key
 
 Publish = Callable[[Output], Awaitable[None]]
 """Sends one output, perhaps repeatedly. Any exception ends the attempt."""
@@ -114,8 +112,12 @@ def settle(  # noqa: PLR0917 - called for each message: by position, which is fa
     if type(returned) is not handler.state_type:
         name, kind = getattr(method, "__qualname__", "The handler"), type(returned).__name__
         if returned is None:
-            raise CodecError(f"{name} returned None: return the next state, or the input state unchanged.")
-        raise CodecError(f"{name} returned a {kind}: return the next state, a {handler.state_type.__name__}.")
+            raise handlers.CodecError(
+                f"{name} returned None: return the next state, or the input state unchanged."
+            )
+        raise handlers.CodecError(
+            f"{name} returned a {kind}: return the next state, a {handler.state_type.__name__}."
+        )
     if plain is not None:
         if not plain.is_unchanged(state, values):
             raise _changed(handler)
@@ -136,11 +138,11 @@ def failure_of(error: BaseException) -> HandlerFailedError:
     frame = users_frame(error)
     place = "" if frame is None else f" ({Path(frame.filename).name}, line {frame.lineno})"
     match error:
-        case OutputsTooLargeError():
+        case handlers.OutputsTooLargeError():
             return HandlerFailedError(f"{error}{place}", Reason.TOO_LARGE)
-        case NondeterminismError():
+        case handlers.NondeterminismError():
             return HandlerFailedError(str(error))  # its text already says where
-        case HandlersError():
+        case handlers.HandlersError():
             return HandlerFailedError(f"{error}{place}")
         case CallTimedOutError():
             return HandlerFailedError(f"{error}{place}", Reason.HANDLER_TIMEOUT)
@@ -157,8 +159,8 @@ def failure_of(error: BaseException) -> HandlerFailedError:
     return HandlerFailedError(f"{type(error).__name__}: {text}{place}")
 
 
-def _changed(handler: HandlerDefinition) -> InputStateChangedError:
-    return InputStateChangedError(
+def _changed(handler: HandlerDefinition) -> handlers.InputStateChangedError:
+    return handlers.InputStateChangedError(
         f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
     )
 
@@ -168,3 +170,257 @@ async def publish_all(table: Table, publish: Publish, outputs: Iterable[Output])
     await table.barrier()
     for output in outputs:
         await publish(output)
+
+
+class Refusals:
+    """The dead letters of one stream while its deliveries are decided.
+
+    Each change is recorded with the position of its delivery, so that a transaction can store a prefix.
+
+    `numbers`: in a redrive, the numbers of the dead letters that are delivered, by position, if known.
+    """
+
+    def __init__(self, letters: Letters, batch: BatchContext, numbers: Sequence[int] | None = None) -> None:
+        self._before = letters
+        self._batch = batch
+        self._given = numbers
+        self.kept = {letter.number: letter for letter in letters.all}  # with the changes so far
+        self._numbers: dict[tuple[IdKey, bytes], int] = {
+            (letter.key, letter.content): letter.number for letter in letters.all if self._decides(letter)
+        }
+        self._next = letters.all[-1].number + 1 if letters.all else 1
+        self._waiting = len(letters.waiting)
+        self._size = sum(letter.size for letter in letters.waiting)
+        self._changes: list[tuple[int, int, Letter | None]] = []
+        self._beyond_limit: list[int] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a transaction can take no more changes."""
+        return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
+
+    def refusal(self, position: int, message: Prepared, *, waits: bool = True) -> Outcome | None:
+        """Return the outcome if a dead letter decides on an unknown message, or `None` if the message is to be handled.
+
+        `waits`: False for a message that a parked stream does not hold back.
+        """
+        if not self.kept:
+            return None
+        own = self._own(position, message.key, message.fingerprint)
+        if (letter := self._recorded(own)) is not None:
+            return _refused(message, letter.reason, letter.error)
+        if waits and self._is_held_back(own):
+            return _refused(message, Reason.HELD_BACK, PARKED)
+        return None
+
+    def is_redriven(self, position: int, message: Prepared) -> bool:
+        """Return whether a message is a dead letter to be handled again."""
+        letter = self._own(position, message.key, message.fingerprint)
+        return letter is not None and self._is_redriven(letter)
+
+    def refused_by_redrive(self, position: int, message: Prepared) -> Outcome | None:
+        """Return the outcome of a dead letter that another attempt at this redrive rejected, or `None`.
+
+        It stays rejected for all attempts, even if the message was processed elsewhere meanwhile.
+        """
+        if not self.kept or not self._batch.is_redrive:
+            return None
+        own = self._own(position, message.key, message.fingerprint)
+        return _refused(message, own.reason, own.error) if own is not None and self._is_ours(own) else None
+
+    def _recorded(self, own: Letter | None) -> Letter | None:
+        """Return the dead letter that decides a redelivery, or `None` if the message is to be handled."""
+        if own is None or own.reason is Reason.INVALID_ENVELOPE:  # the missing field may be present now
+            return None
+        return None if self._is_redriven(own) else own
+
+    def _is_held_back(self, own: Letter | None) -> bool:
+        """Return whether an earlier dead letter parks the stream. `own`: the dead letter of the message, if any."""
+        parking = (letter.number for letter in self.kept.values() if letter.parks and letter.waits)
+        return any(own is None or number < own.number for number in parking)
+
+    def record(self, position: int, outcome: Outcome, delivery: Delivery, *, version: int, now: int) -> None:
+        """Add a dead letter for a rejected delivery, or update its dead letter in a redrive."""
+        if outcome.reason is Reason.FORGOTTEN:
+            return  # a dead letter would be data of the forgotten object
+        content = _content(outcome.envelope) if isinstance(delivery, Outcome) else delivery.fingerprint
+        batch, letter = self._batch, letter_of(outcome, self._batch, now)
+        own = self._own(position, letter.key, content)
+        # A parked message was not handled again.
+        is_parked = outcome.reason is Reason.HELD_BACK and self._is_held_back(own)
+        letter = letter._replace(
+            number=self._next, content=content, version=version, parks=batch.on_error == "park" or is_parked
+        )
+        if own is not None:
+            if self._is_redriven(own) and not is_parked:
+                again = letter.again(own)
+                # If the edited body is too large, keep the old one.
+                if not self._fits(again, instead_of=own.size):
+                    again = again._replace(envelope=own.envelope, enqueued_at=own.enqueued_at)
+                self._change(position, again)
+            return
+        if self._waiting >= limits.MAX_LETTERS or not self._fits(letter):
+            if batch.batch_id is None:
+                return
+            letter = _decided(letter)
+            self._beyond_limit.append(position)
+        self._change(position, letter)
+
+    def _fits(self, letter: Letter, *, instead_of: int = 0) -> bool:
+        """Return whether one more dead letter fits the limits. `instead_of`: bytes of the one that it replaces."""
+        room = limits.MAX_STREAM_LETTER_BYTES - self._size + instead_of
+        return letter.size <= min(limits.MAX_LETTER_BYTES, room)
+
+    def processed(self, position: int, key: IdKey, content: bytes) -> None:
+        """Remove the dead letters of a processed message.
+
+        A redrive names the dead letter. Otherwise all dead letters with the id are removed, because the body may have
+        been edited, except those of another message (`id_reused`). Dead letters that other attempts at a batch must see
+        are only marked.
+        """
+        if self._batch.is_redrive:
+            own = self._own(position, key, content)
+            processed = [] if own is None else [own]
+        else:
+            processed = [letter for letter in self._of(key) if letter.reason is not Reason.ID_REUSED]
+        for letter in processed:
+            if letter.waits and self._may_be_attempted_again(letter):
+                self._change(position, _decided(letter))
+            elif letter.waits:
+                self._change(position, letter, is_gone=True)
+
+    def letters(self, decided: int) -> Sequence[Letter] | None:
+        """Return all dead letters after the first `decided` deliveries, or `None` if the deliveries changed nothing."""
+        changes = [change for change in self._changes if change[0] < decided]
+        if not changes:
+            return None
+        letters = {letter.number: letter for letter in self._before.all}
+        for _, number, letter in changes:
+            if letter is None:
+                letters.pop(number, None)
+            else:
+                letters[number] = letter
+        # A letter beyond the limit is dropped once its batch makes no further attempt.
+        return [
+            letter
+            for _, letter in sorted(letters.items())
+            if letter.state is not LetterState.BEYOND_LIMIT or self._may_be_attempted_again(letter)
+        ]
+
+    def beyond_limit(self, decided: int) -> int:
+        """Return how many of the first `decided` deliveries were rejected without keeping a dead letter."""
+        return sum(position < decided for position in self._beyond_limit)
+
+    def _may_be_attempted_again(self, letter: Letter) -> bool:
+        """Return whether the batch that last rejected a dead letter may be attempted again. True if that is unknown."""
+        batch = self._batch
+        if letter.batch is None:
+            return False
+        if batch.open_batches is None or self._is_ours(letter):
+            return True
+        return not batch.is_finished(letter.batch, letter.batch_number)
+
+    def _find(self, key: IdKey, content: bytes) -> Letter | None:
+        number = self._numbers.get((key, content))
+        return None if number is None else self.kept.get(number)
+
+    def _decides(self, letter: Letter) -> bool:
+        """Return whether a dead letter applies to this batch. One beyond the limit applies only to its own batch."""
+        return letter.state is not LetterState.BEYOND_LIMIT or self._is_ours(letter)
+
+    def _is_ours(self, letter: Letter) -> bool:
+        """Return whether any attempt at this batch last rejected the dead letter."""
+        return self._batch.is_ours(letter.batch, letter.batch_number)
+
+    def _is_redriven(self, letter: Letter) -> bool:
+        """Return whether a dead letter is to be handled again. False if the batch that rejected it may run again."""
+        batch = self._batch
+        if not batch.is_redrive or not letter.waits or self._is_ours(letter):
+            return False
+        return batch.is_finished(letter.batch, letter.batch_number)
+
+    def _own(self, position: int, key: IdKey, content: bytes) -> Letter | None:
+        """Return the dead letter of a delivery, or `None` if there is none.
+
+        A redrive also finds a dead letter whose body was edited: the one that it names, or else the first with the id.
+        """
+        named = None if self._given is None else self.kept.get(self._given[position])
+        found = named or self._find(key, content)
+        if found is not None or self._given is not None or not self._batch.is_redrive:
+            return found
+        return next((letter for letter in self._of(key) if letter.waits), None)
+
+    def _of(self, key: IdKey) -> Iterator[Letter]:
+        return iter([letter for letter in self.kept.values() if letter.key == key])
+
+    def _change(self, position: int, letter: Letter, *, is_gone: bool = False) -> None:
+        before = self.kept.pop(letter.number, None)
+        if before is not None and before.waits:
+            self._waiting -= 1
+            self._size -= before.size
+            self._numbers.pop((before.key, before.content), None)
+        if is_gone:
+            self._changes.append((position, letter.number, None))
+            return
+        self.kept[letter.number] = letter
+        self._numbers[letter.key, letter.content] = letter.number
+        if letter.waits:
+            self._waiting += 1
+            self._size += letter.size
+        self._next = max(self._next, letter.number + 1)
+        self._changes.append((position, letter.number, letter))
+
+
+def decided_before(refusals: Refusals, position: int, message: Prepared, refused: Outcome) -> Outcome:
+    """Return the outcome of a message whose id was processed for another message.
+
+    An earlier rejection for another reason takes precedence.
+    """
+    if refused.reason is not Reason.ID_REUSED:
+        return refused
+    return refusals.refusal(position, message, waits=False) or refused
+
+
+def letter_of(refused: Outcome, batch: BatchContext, now: int) -> Letter:
+    """Return a new dead letter, still without number and fingerprint."""
+    if refused.reason is None:
+        raise AssertionError("Only dead letters are kept.")
+    envelope = refused.envelope
+    return Letter(
+        0,
+        LetterState.WAITING,
+        id_key(envelope.message_id or ""),
+        b"",
+        envelope.enqueued_at,
+        envelope,
+        refused.reason,
+        refused.error or "",
+        0,
+        batch.batch_id,
+        batch.number,
+        now,
+    )
+
+
+def has_stream(refused: Outcome) -> bool:
+    """Return whether a dead letter belongs to a stream with a valid key."""
+    name, key = refused.handler, refused.business_id
+    return bool(name and key) and is_key(f"{name}-{key}")
+
+
+def _refused(message: Prepared, reason: Reason, error: str) -> Outcome:
+    return dead_letter(message.envelope, reason, error, message.route.handler, message.business_id)
+
+
+def _decided(letter: Letter) -> Letter:
+    # All attempts at the batch must see the decision, but no longer need the message.
+    return letter._replace(state=LetterState.BEYOND_LIMIT, envelope=None, parks=False)
+
+
+def _content(envelope: Envelope) -> bytes:
+    """Return a digest that distinguishes unparsable deliveries with the same id."""
+    type_, body = [
+        each if isinstance(each, bytes) else (each or "").encode("utf-8", "surrogatepass")
+        for each in (envelope.type, envelope.body)
+    ]
+    return blake2b(type_ + b"\0" + body, digest_size=SIZE).digest()

@@ -23,7 +23,7 @@ from eventstore import KeyRange
 from eventstore.keys import Shard
 from eventstore.stream import split_keys
 from handlers import App
-from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
+from runtime.algorithms.state_based.replay import Finding, Verdict, Verifier
 from runtime.archives.versions import ExportedVersions
 from runtime.batch_options import TablePlace, VerifyOptions, check_app, remark
 from runtime.clock import system_clock

@@ -19,8 +19,7 @@ from runtime.algorithms.state_based.replay import Copy, Replayer, find_differenc
 from runtime.clock import system_clock, to_microseconds
 from runtime.errors import UsageError
 from runtime.ledger.ledger import BatchRecord, Ledger
-from runtime.messages.digests import NO_OUTPUTS
-from runtime.messages.envelope import Envelope
+from runtime.messages.envelope import NO_OUTPUTS, Envelope
 from runtime.messages.outcome import outputs_of
 from runtime.messages.parsing import Prepared, is_copy, prepare
 from runtime.retries import RetryPolicy, until_undisturbed

@@ -15,7 +15,7 @@ from itertools import pairwise
 from eventstore import DamagedRowError, Properties, RecordedEvent, Row, Value
 from eventstore.header import EVENT, FIRST_VERSION, HEADER, VERSION
 from runtime.errors import BatchRefusedError, StoredDataError
-from runtime.messages.digests import digest_state
+from runtime.messages.envelope import digest_state
 from runtime.versions import dead_letters, index, limits
 from runtime.versions.dead_letters import NONE_WAIT, WAITING_PROPERTIES, Letter
 from runtime.versions.head import Head, read_head

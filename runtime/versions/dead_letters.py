@@ -23,8 +23,8 @@ from runtime.messages.envelope import Envelope, IdKey, id_text, pack_envelope, u
 from runtime.messages.outcome import Reason
 from runtime.versions import limits
 from runtime.versions import properties as typed
-from runtime.versions.columns import compress, decompress
 from runtime.versions.properties import expect
+from runtime.versions.run import compress, decompress
 
 PREFIX = "SS-LTR-"
 LAST = PREFIX + "~"

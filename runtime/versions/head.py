@@ -21,10 +21,19 @@ from runtime.clock import to_datetime
 from runtime.messages.envelope import IdKey, join_ids, pack_ids, unpack_ids
 from runtime.versions import limits
 from runtime.versions import properties as typed
-from runtime.versions.columns import VersionColumns, compress, decompress, pack_columns, unpack_columns
 from runtime.versions.dead_letters import NONE_WAIT, WAITING_PROPERTIES, Waiting, read_waiting
 from runtime.versions.properties import expect, expect_all
-from runtime.versions.run import Commit, Run, RunIndex, dates
+from runtime.versions.run import (
+    Commit,
+    Run,
+    RunIndex,
+    VersionColumns,
+    compress,
+    dates,
+    decompress,
+    pack_columns,
+    unpack_columns,
+)
 
 # Segments are concatenated, so that appending one does not decode the others. The ids are stored apart, because each
 # load searches them.

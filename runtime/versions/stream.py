@@ -26,28 +26,23 @@ from runtime.errors import StoredDataError, UsageError
 from runtime.messages.envelope import IdKey, pack_ids
 from runtime.messages.parsing import Deliveries
 from runtime.versions import dead_letters, index, limits
-from runtime.versions.columns import MadeColumns, StateVersion, version_columns
 from runtime.versions.dead_letters import NO_LETTERS, Letter, Letters
 from runtime.versions.head import HEAD_PROPERTIES, NO_EVENT, Head, Segment, Tail, is_of_state, read_head
-from runtime.versions.index import (
-    IndexRow,
-    VersionPosition,
-    candidates,
-    index_changes,
-    key_after,
-    read_index_row,
-)
+from runtime.versions.index import IndexRow, VersionPosition
 from runtime.versions.properties import damaged_row, error_location, one_of_many, reading
 from runtime.versions.run import (
     DATA_PROPERTIES,
     ID_PROPERTIES,
     INDEX_PROPERTIES,
     Commit,
+    MadeColumns,
     Run,
     RunVersions,
+    StateVersion,
     Version,
     read_ids,
     read_run,
+    version_columns,
 )
 
 
@@ -191,10 +186,10 @@ class Packer:
         if self._closed_bytes + self._open_bytes >= limits.MAX_TRANSACTION_RAW_BYTES:
             self.is_full = True
 
-    def version(self, index: int) -> tuple[StateVersion, bytes, bytes]:
-        """Return the record of a new version, and the encoded states before and after it. `index` begins at 0."""
-        before, after = states = self.states[index : index + 2]
-        (record,) = version_columns(self._deliveries, self.made[index : index + 1], states)
+    def version(self, position: int) -> tuple[StateVersion, bytes, bytes]:
+        """Return the record of a new version, and the encoded states before and after it. `position` begins at 0."""
+        before, after = states = self.states[position : position + 2]
+        (record,) = version_columns(self._deliveries, self.made[position : position + 1], states)
         return record, before, after
 
     def pack(self, written_at: int) -> Packed:
@@ -382,9 +377,9 @@ async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> Histor
         return None
     stream, rows = read
     head = read_head(stream.properties or {})
-    index_rows = [read_index_row(row) for row in rows if row.row_key.startswith(index.PREFIX)]
+    index_rows = [index.read_index_row(row) for row in rows if row.row_key.startswith(index.PREFIX)]
     wanted = ids if isinstance(ids, set | frozenset) else set(ids)
-    named = [each for each in candidates(index_rows, wanted) if each.event >= stream.first_version]
+    named = [each for each in index.candidates(index_rows, wanted) if each.event >= stream.first_version]
     events = await _read_runs(stream, {place.event for place in named})
     with reading("The index of ids", index.PREFIX):
         found = LoadedVersions(head.tail, events, wanted, named)
@@ -403,19 +398,19 @@ async def append(history: History, new: StreamUpdate, beside: Sequence[Include] 
     if new.letters is not None:
         letters, changes = letters.changed(new.letters)
         includes = [*changes, *includes]
-    newest, index = history.newest, history.index_rows
+    newest, rows = history.newest, history.index_rows
     if new.head.versions > history.head.versions:
         newest = NewestState(new.head.state or b"", new.head.schema)
     if new.runs:
-        key, numbered = key_after(index), enumerate(new.runs, stream.version + 1)
+        key, numbered = index.key_after(rows), enumerate(new.runs, stream.version + 1)
         added = [IndexRow.of(run.first, event, run.ids, key) for event, run in numbered]
-        index, changes = index_changes(index, added, new.head.kept_from)
+        rows, changes = index.index_changes(rows, added, new.head.kept_from)
         events = [run.event for run in new.runs]
         written = await Stream.write(stream, *events, properties=properties, includes=[*changes, *includes])
         stream = written.stream
     else:
         stream = await _write_header(stream, properties, includes)
-    return History(stream, new.head, index, history.found, history.appended, letters, newest)
+    return History(stream, new.head, rows, history.found, history.appended, letters, newest)
 
 
 async def copy_versions(history: History, head: Head, runs: Sequence[Run], last: int) -> History:

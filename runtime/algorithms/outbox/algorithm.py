@@ -23,18 +23,10 @@ from eventstore import ConcurrencyConflictError, InvalidKeyError, Table
 from eventstore.keys import escape
 from handlers import Context
 from handlers.app import HandlerDefinition
-from runtime.algorithms.algorithm import (
-    AT_ONCE,
-    NewId,
-    Publish,
-    failure_of,
-    fresh_id,
-    publish_all,
-    settle,
-)
+from runtime.algorithms import algorithm as base
+from runtime.algorithms.algorithm import AT_ONCE, Publish, Refusals, decided_before, has_stream, publish_all
 from runtime.algorithms.outbox.entity import Entities, Entity, Entry
 from runtime.algorithms.outbox.stores import DeduplicationStore, EntryTokens, TokenStore, token_of
-from runtime.algorithms.refusals import Refusals, decided_before, has_stream
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import UsageError
 from runtime.ledger.batch import FORGOTTEN, HELD_BACK, NOTHING, BatchContext, BatchKey, OpenBatches, Seen
@@ -56,7 +48,7 @@ class OutboxAlgorithm(ABC):
     table: Table
     handler: HandlerDefinition
     clock: Clock = system_clock
-    new_id: NewId = fresh_id  # identifies an attempt at a message
+    new_id: base.NewId = base.fresh_id  # identifies an attempt at a message
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     batch: BatchContext = field(default_factory=BatchContext)
     entities: Entities = field(init=False)
@@ -192,14 +184,14 @@ class OutboxAlgorithm(ABC):
         def call() -> bytes:
             values = list(state.__dict__.values())
             returned = method(state, message.message, context)
-            return settle(handler, method, state, values, before, returned, context)[1]
+            return base.settle(handler, method, state, values, before, returned, context)[1]
 
         try:
             after = handler.interceptor.call(call, lambda: context)
         except BaseException as error:
             if is_from_outside(error):
                 raise
-            failed = failure_of(context.exceeded or error)
+            failed = base.failure_of(context.exceeded or error)
             return self.refused(message, failed.reason, str(failed))
         if context.documents:
             raise UsageError(

@@ -14,8 +14,8 @@ from eventstore.errors import ConcurrencyConflictError, RowError
 from handlers import Published
 from handlers.app import HandlerDefinition
 from handlers.codec import unpack
+from runtime.algorithms.algorithm import Refusals
 from runtime.algorithms.outbox.stores import EntryTokens
-from runtime.algorithms.refusals import Refusals
 from runtime.clock import to_datetime
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchKey

@@ -15,8 +15,7 @@ from functools import partial
 
 from eventstore import InvalidKeyError, Table
 from handlers.app import HandlerDefinition
-from runtime.algorithms.algorithm import AT_ONCE, Publish, publish_all
-from runtime.algorithms.refusals import has_stream
+from runtime.algorithms.algorithm import AT_ONCE, Publish, has_stream, publish_all
 from runtime.algorithms.state_based.decide import Decider
 from runtime.algorithms.state_based.transaction import CommitDraft, SealedCommit
 from runtime.clock import Clock

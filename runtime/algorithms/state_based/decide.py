@@ -14,8 +14,7 @@ from typing import TypeVar
 from handlers import CodecError, Context, Published
 from handlers.app import HandlerDefinition
 from handlers.handler import Method
-from runtime.algorithms.algorithm import failure_of, settle
-from runtime.algorithms.refusals import decided_before
+from runtime.algorithms.algorithm import decided_before, failure_of, settle
 from runtime.algorithms.state_based.replay import (
     IN_A_ROW,
     Copy,
@@ -34,7 +33,7 @@ from runtime.messages.outcome import Outcome, Reason, Status, dead_letter
 from runtime.messages.parsing import Deliveries, Prepared, is_copy
 from runtime.namesakes import is_from_outside
 from runtime.versions import limits
-from runtime.versions.columns import MadeColumns, size_beside_state
+from runtime.versions.run import MadeColumns, size_beside_state
 
 T = TypeVar("T")
 

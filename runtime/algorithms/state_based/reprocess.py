@@ -29,8 +29,7 @@ from runtime.algorithms.state_based.decide import Invoker
 from runtime.algorithms.state_based.replay import Copy, Replayer, shown
 from runtime.algorithms.state_based.transaction import CommitDraft
 from runtime.ledger.batch import FORGOTTEN, NOTHING, Seen
-from runtime.messages.digests import NO_OUTPUTS, digest_outputs
-from runtime.messages.envelope import Envelope, Envelopes, IdKey, id_key
+from runtime.messages.envelope import NO_OUTPUTS, Envelope, Envelopes, IdKey, digest_outputs, id_key
 from runtime.messages.outcome import Outcome, Outcomes, Output, Reason, Status, dead_letter, outputs_of
 from runtime.messages.parsing import Deliveries, Delivery, Prepared, is_copy, prepare
 from runtime.retries import READ_AGAIN

@@ -8,14 +8,13 @@ from typing import NamedTuple
 
 from handlers import Published, State
 from handlers.context import NewDocument
-from runtime.algorithms.refusals import Refusals
+from runtime.algorithms.algorithm import Refusals
 from runtime.ledger.batch import BatchContext, Seen
 from runtime.messages.envelope import IdKey
 from runtime.messages.outcome import Outcome, Outcomes, Reason, Status
 from runtime.messages.parsing import Deliveries, Delivery
 from runtime.versions import limits
-from runtime.versions.columns import MadeColumns
-from runtime.versions.run import Version
+from runtime.versions.run import MadeColumns, Version
 from runtime.versions.stream import History, PackedRun, Packer, StreamUpdate
 
 

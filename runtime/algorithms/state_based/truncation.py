@@ -21,7 +21,7 @@ from eventstore.limits import prepare_row, row_bytes
 from eventstore.writing import CutRows, rows_to_cut
 from runtime.errors import UsageError
 from runtime.ledger.batch import POSITION, OpenBatches
-from runtime.messages.digests import NO_OUTPUTS
+from runtime.messages.envelope import NO_OUTPUTS
 from runtime.options import option
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import dead_letters
