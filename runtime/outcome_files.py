@@ -46,7 +46,6 @@ class OutcomeFilter:
     id: str | None = option("Only outcomes of this message or business object.", default=None, metavar="ID")
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the matching rows of a record batch."""
         import pyarrow.compute as pc
 
         for name, value in (("status", self.status), ("handler", self.handler), ("reason", self.reason)):
@@ -118,7 +117,6 @@ class OutcomeFiles:
         return found
 
     def between(self, first: int, last: int) -> OutcomeFiles:
-        """Return the files of the rounds `first` to `last`, both included."""
         return replace(self, rounds=[each for each in self.rounds if first <= each.number <= last])
 
     def of_messages(self, message_ids: Collection[str]) -> Iterator[Row]:
@@ -147,7 +145,6 @@ class OutcomeFiles:
                         yield {**where, **row}
 
     def rows(self) -> Iterator[Row]:
-        """Yield the outcomes with their batch and round."""
         for batch, where in self._batches():
             for row in _rows(batch):
                 yield {**where, **row}
@@ -209,7 +206,6 @@ def _id(folder: Folder) -> str:
 
 
 def _rounds(batch: Folder) -> Iterator[Round]:
-    """Yield the committed rounds: those with a commit marker."""
     for name in batch.names():
         number = re.fullmatch(r"round=(\d+)", name)
         if number is not None:

@@ -40,7 +40,6 @@ Now = Callable[[], object]
 
 
 def supervised(app: App, interceptor: CallInterceptor) -> App:
-    """Return a copy of the app whose handlers are supervised."""
     supervised_app = _copy(app)
     supervised_app.handlers = {}
     for name, given in app.handlers.items():

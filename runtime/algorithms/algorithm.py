@@ -71,7 +71,6 @@ NewId = Callable[[], str]
 
 
 def fresh_id() -> str:
-    """Return 32 random hexadecimal digits."""
     return uuid.uuid4().hex
 
 
@@ -214,7 +213,6 @@ class Refusals:
         return None
 
     def is_redriven(self, position: int, message: Prepared) -> bool:
-        """Return whether a message is a dead letter to be handled again."""
         letter = self._own(position, message.key, message.fingerprint)
         return letter is not None and self._is_redriven(letter)
 
@@ -329,7 +327,6 @@ class Refusals:
         return letter.state is not LetterState.BEYOND_LIMIT or self._is_ours(letter)
 
     def _is_ours(self, letter: Letter) -> bool:
-        """Return whether any attempt at this batch last rejected the dead letter."""
         return self._batch.is_ours(letter.batch, letter.batch_number)
 
     def _is_redriven(self, letter: Letter) -> bool:

@@ -78,12 +78,10 @@ def make_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, Algor
 
 
 def make_batch_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, BatchAlgorithm]:
-    """Return a batch algorithm for each handler of the app, by handler name."""
     return dict(_make_state_based(given) if name == "state-based" else make_outboxes(name, given))
 
 
 def make_outboxes(name: AlgorithmName, given: Dependencies) -> dict[str, outbox.OutboxAlgorithm]:
-    """Return an outbox algorithm for each handler of the app, by handler name."""
     make: Callable[..., outbox.OutboxAlgorithm] = outbox.Outbox
     if name == "deduplication-store":
         store = DeduplicationStore(given.deduplication_store or given.table, given.clock)
@@ -152,5 +150,4 @@ def check_stores(
 
 
 def handlers_of(app: App, message_type: str) -> list[str]:
-    """Return the names of the handlers that take messages of a type."""
     return [route.handler for route in app.routes(message_type)]

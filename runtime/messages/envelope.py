@@ -66,7 +66,6 @@ class Columnar(Sequence[R]):
             column.extend(added)
 
     def columns(self) -> tuple[list[Any], ...]:
-        """Return one list for each field of a row, in order."""
         columns: tuple[list[Any], ...] = self._all(self)
         return columns
 
@@ -101,7 +100,6 @@ IdKey = bytes | str  # compared and stored: 16 bytes for a UUID, otherwise text
 
 
 def canonical(text: str) -> str:
-    """Return the canonical spelling of a message id."""
     match = _UUID.match(text)
     return "-".join(match.groups()).lower() if match else text
 
@@ -121,7 +119,6 @@ def id_keys(canonical_ids: Sequence[str]) -> list[IdKey]:
 
 
 def id_text(key: IdKey) -> str:
-    """Return the canonical id of a key."""
     if isinstance(key, str):
         return key
     digits = key.hex()
@@ -129,7 +126,6 @@ def id_text(key: IdKey) -> str:
 
 
 def pack_ids(keys: Sequence[IdKey]) -> bytes:
-    """Encode a list of message ids."""
     if set(map(type, keys)) <= {bytes}:
         return _UUIDS_ONLY + b"".join(keys)  # type: ignore[arg-type] # just checked
     packed: bytes = msgpack.packb(list(keys))
@@ -161,7 +157,6 @@ _LONGEST = 120  # escaping triples the length, which every store still accepts
 
 
 def row_key(message_id: IdKey) -> str:
-    """Return a unique row key for a message id."""
     text = id_text(message_id)
     if len(text) <= _LONGEST:
         return f"ID-T-{text}"
@@ -355,7 +350,6 @@ def _packable(value: Any) -> Any:  # noqa: ANN401 - parsed JSON or msgpack
 
 
 def digest_state(encoded: bytes) -> bytes:
-    """Return the 16-byte hash of an encoded state."""
     return blake2b(encoded, digest_size=SIZE).digest()
 
 

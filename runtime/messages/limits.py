@@ -219,7 +219,6 @@ def is_too_deep(body: str | bytes, depth: int) -> bool:
 
 
 def size_of(text: str | bytes | None) -> int:
-    """Return the size of a text in UTF-8 bytes."""
     if isinstance(text, str) and not text.isascii():
         return len(text.encode("utf-8", "surrogatepass"))
     return len(text or "")

@@ -36,7 +36,6 @@ class Prepared(NamedTuple):
 
     @property
     def business_id(self) -> str:
-        """The business id in the message."""
         return self.route.business_id(self.message)
 
 
@@ -81,7 +80,6 @@ class Deliveries(Sequence[Delivery]):
         return {key for key, message in zip(keys, messages, strict=True) if not isinstance(message, Outcome)}
 
     def take(self, positions: Sequence[int]) -> Deliveries:
-        """Return the deliveries at some positions, in this order."""
         envelopes = Envelopes(*[[column[at] for at in positions] for column in self.envelopes.columns()])
         keys = [self.keys[at] for at in positions]
         messages = [self.messages[at] for at in positions]

@@ -183,12 +183,10 @@ class BatchResult:
 
 
 def new_batch_id() -> str:
-    """Return a new batch id that starts with the time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 def partitions_of(spark: SparkSession, options: BatchOptions) -> int:
-    """Return the number of shuffle partitions."""
     return options.partitions or max(2, 2 * cores_of(spark))
 
 
@@ -211,12 +209,10 @@ class Rounds:
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger of the table."""
         return Ledger(self.connection.table, self.options.clock)
 
     @property
     def partitions(self) -> int:
-        """The number of shuffle partitions."""
         return partitions_of(self.spark, self.options)
 
     def check_table(self) -> None:
@@ -241,7 +237,6 @@ class Rounds:
         check_workers(self.spark, partial(reach, self.app, self.place, self.options.other_table))
 
     def find(self, batch_id: str) -> BatchRecord | None:
-        """Return the record of a batch, if the batch exists."""
         return self.connection.run(self.ledger.find(batch_id))
 
     def begin(self, batch_id: str | None, what: str) -> BatchRecord:
@@ -309,7 +304,6 @@ class Rounds:
         return record
 
     def _has_next(self, record: BatchRecord) -> bool:
-        """Return whether a batch has another round."""
         return self.options.cascade and record.last_routable > 0
 
     def result(self, begun: BatchRecord, ended: BatchRecord) -> BatchResult:
@@ -451,7 +445,6 @@ class Rounds:
         )
 
     def _next_round(self, record: BatchRecord) -> Work:
-        """Return the work on the outputs of the last round."""
         return Work(route(self._new_outputs(record), self.app, self.partitions), self.job(record).fold)
 
     def _new_outputs(self, record: BatchRecord) -> DataFrame:

@@ -95,11 +95,9 @@ class BatchFolders:
         return attempt
 
     def staged(self, attempt: str) -> str:
-        """Return the folder of an attempt."""
         return within(self.record.out, "_staging", attempt)
 
     def round(self, number: int) -> str:
-        """Return the visible folder of a round."""
         return within(self._batch(), f"round={number}")
 
     def check_written(self, attempt: str, parts: Sequence[OutcomeFile]) -> None:
@@ -176,12 +174,10 @@ class BatchFolders:
             open_folder(folder).flush()
 
     def discard(self, attempt: str) -> None:
-        """Delete the folder of an attempt."""
         with suppress(OSError):
             open_folder(self.staged(attempt)).delete()
 
     def remove_staging(self) -> None:
-        """Delete the folders of all attempts of this batch."""
         folder = open_folder(within(self.record.out, "_staging"))
         ours = re.compile(re.escape(self.record.batch_id) + r"-round-\d+-[0-9a-f]{32}")
         with suppress(OSError):  # another batch may create its folder concurrently

@@ -119,7 +119,6 @@ class RedrivenLetters:
 
     @property
     def path(self) -> str:
-        """The path of the hidden folder."""
         return within(self.out, "_redrive", self.batch_id)
 
     @property

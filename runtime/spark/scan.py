@@ -38,7 +38,6 @@ class Task:
     other: TablePlace | None = field(default=None, repr=False)
 
     def results(self, ranges: Iterable[KeyRange]) -> Documents:
-        """Scan ranges in order, and yield the results."""
         return self.job(open_table(self.place.store, self.place.table, self.other, make=False), ranges)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -41,7 +41,6 @@ _LENGTH = 2000
 
 
 def is_of_spark(error: BaseException) -> bool:
-    """Return whether an error comes from Spark or py4j."""
     return any(each.__module__.partition(".")[0] in ("pyspark", "py4j") for each in type(error).__mro__)
 
 
@@ -91,7 +90,6 @@ _SPLITS = re.compile(r"splits=(?:Some\()?(\d+)")
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Return whether a session uses Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 

@@ -62,7 +62,6 @@ class TableSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
         return f"consistent-{cls.kind}"
 
     def schema(self) -> StructType:
@@ -70,7 +69,6 @@ class TableSource(DataSource):
         return from_arrow_schema(self._request().schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader for the columns of `schema`."""
         request = self._request().with_columns(schema.fieldNames())
         store, table = portable_url(self.options["store"]), self.options["table"]
         check_scope(connect(store).scope, "local")
@@ -115,11 +113,9 @@ class Reader(DataSourceReader):
         self._parts = parts
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return key ranges of the table."""
         return list(map(InputPartition, split(*self._place, self._request, self._parts)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a key range."""
         with rare_collections():
             yield from scan(*self._place, self._request, partition.value)
 

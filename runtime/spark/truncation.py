@@ -245,7 +245,6 @@ class TruncationJob:
     in_flight: int = 32
 
     def __call__(self, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
-        """Truncate the streams of some key ranges."""
         concurrency = ConcurrencyLimit(self.in_flight)
         table = connection.measured(connection.table, concurrency, self.options.wrap)
         pace = Pace(self.requests_per_second) if self.requests_per_second else None
@@ -332,7 +331,6 @@ class _Worker:
     async def _truncate(
         self, key: str, decision: Decision, up_to: int | None, letters_kept: frozenset[int] | None
     ) -> dict[str, Any]:
-        """Truncate a stream. Return its row of the report."""
         handler = key.partition("-")[0]
         source, rules = self.job.rules(decision)
         if decision.is_held:

@@ -151,7 +151,6 @@ class _Tally:
         return len(self._rows) >= _MAX_ROWS or self._bytes >= MAX_BYTES
 
     def add(self, stream: _Stream, findings: Sequence[Finding]) -> None:
-        """Add the findings of a group of deliveries."""
         differing: dict[tuple[_Kind, str], _Row] = {}
         for finding in findings:
             kind = (finding.handler, finding.type, finding.revision, finding.verdict)
@@ -238,7 +237,6 @@ class Verification:
 
     @property
     def deliveries(self) -> int:
-        """The number of verified deliveries to handlers."""
         return sum(count.deliveries for count in self.counts)
 
     def first_differences(self, limit: int = 0) -> list[FirstDifference]:

@@ -43,7 +43,6 @@ class DamagedRow(Row):
 
     @classmethod
     def of(cls, error: DamagedRowError) -> DamagedRow:
-        """Make the placeholder for the row in an error."""
         return cls(error.partition_key, error.row_key, "", {}, problem=error.problem)
 
 
@@ -80,7 +79,6 @@ class RowsCheck:
         """Report faults that appear only when all rows are compared."""
 
     def report(self, row_key: str, problem: str, *, repair: bool = False) -> None:
-        """Add a fault."""
         self.faults.append(Fault(self.key, row_key, problem, repair))
 
 
@@ -284,7 +282,6 @@ class IndexCheck:
         self._differing: Counter[str] = Counter()
 
     def add_row(self, row: Row) -> None:
-        """Read an index row."""
         self._row_keys.append(row.row_key)
         try:
             self._rows.append(read_index_row(row))

@@ -89,7 +89,6 @@ class Letter(NamedTuple):
 
     @property
     def message_id(self) -> str:
-        """The id of the message."""
         return id_text(self.key)
 
     @property
@@ -175,7 +174,6 @@ class Waiting:
         )
 
     def properties(self) -> dict[str, Value]:
-        """Encode the properties of the header."""
         oldest = None if self.oldest is None else to_datetime(self.oldest)
         values = (self.count, oldest, self.undated, self.beyond_limit)
         return {name: value for name, value in zip(WAITING_PROPERTIES, values, strict=True) if value}
@@ -186,7 +184,6 @@ WAITING_PROPERTIES = ["Letters", "LettersFrom", "LettersUndated", "LettersBeyond
 
 
 def read_waiting(properties: Properties) -> Waiting:
-    """Decode the properties of a header."""
     return Waiting(
         typed.number(properties, "Letters", 0, most=typed.INT32),
         typed.microseconds(properties, "LettersFrom"),
@@ -244,7 +241,6 @@ def _letter(number: int, state: int, *fields: Any) -> Letter:  # noqa: ANN401 - 
 
 
 def letter_properties(letters: Sequence[Letter]) -> dict[str, Value]:
-    """Encode a row of dead letters."""
     properties: dict[str, Value] = {}
     typed.split(properties, PROPERTIES, compress(_pack(letters)))
     return properties

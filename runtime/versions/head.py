@@ -69,7 +69,6 @@ class Segment(NamedTuple):
 
     @property
     def commit(self) -> Commit:
-        """The commit that stored the versions."""
         return Commit(self.length, self.batch, self.written_at, self.number)
 
     def packed(self) -> bytes:
@@ -80,7 +79,6 @@ class Segment(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The approximate size in bytes."""
         return len(self.ids) + len(self.data) + 32
 
     @classmethod
@@ -140,7 +138,6 @@ class Tail:
 
     @property
     def size(self) -> int:
-        """The approximate size of the segments in bytes, without the state before the tail."""
         return len(self.packed_ids) + len(self.packed)
 
     @property
@@ -154,7 +151,6 @@ class Tail:
         return segments
 
     def takes(self, segment: Segment, schema: int) -> bool:
-        """Return whether a segment of a schema version fits."""
         return (
             schema == self.schema
             and self.size + segment.size <= limits.MAX_TAIL_BYTES
@@ -162,7 +158,6 @@ class Tail:
         )
 
     def plus(self, segment: Segment) -> Tail:
-        """Return the tail with a segment appended."""
         count, raw_bytes = self.count + segment.length, self.raw_bytes + segment.raw_bytes
         ids, packed = join_ids(self.packed_ids, segment.ids), self.packed + segment.packed()
         return Tail(self.first, self.schema, self.before, self.length + 1, count, raw_bytes, ids, packed)
@@ -246,7 +241,6 @@ class Tombstone:
     refuses: bool = True  # False: messages enqueued later begin a new history
 
     def properties(self) -> dict[str, Value]:
-        """Encode the properties of a row."""
         return {"Forgotten": to_datetime(self.at), **({"Refuses": True} if self.refuses else {})}
 
 
@@ -309,7 +303,6 @@ class Head(NamedTuple):
         return self.horizon is not None and enqueued_at <= self.horizon
 
     def properties(self) -> Properties:
-        """Encode the properties of the header."""
         properties: dict[str, Value] = {
             "StateSchema": self.schema,
             "StateVersions": Int64(self.versions),

@@ -162,7 +162,6 @@ class reading:  # noqa: N801 - used like a function; a class is faster than @con
 
 
 def reading_row(what: str, row: Row) -> reading:
-    """Return `reading` for a row of a table."""
     return reading(what, row.row_key, row.partition_key)
 
 
@@ -241,12 +240,10 @@ def number(properties: Properties, name: str, default: int | None = None, *, mos
 
 
 def text(properties: Properties, name: str) -> str:
-    """Return a text property."""
     return _typed(properties, name, str)
 
 
 def time(properties: Properties, name: str) -> datetime:
-    """Return a time property."""
     return _typed(properties, name, datetime)
 
 

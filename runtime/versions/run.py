@@ -67,7 +67,6 @@ class VersionColumns(Columnar[StateVersion]):
     afters: list[bytes | None] = field(default_factory=list)
 
     def states_before(self, state: bytes) -> list[bytes]:
-        """Return the encoded state before each version. `state`: the one before the first."""
         states = []
         for after in self.afters:
             states.append(state)
@@ -250,7 +249,6 @@ def version_columns(deliveries: Deliveries, made: MadeColumns, states: Sequence[
 
 
 def _at(positions: Sequence[int], column: Sequence[Any]) -> list[Any]:
-    """Return the values at ascending positions."""
     # Nearly always they are contiguous, and a slice is fastest.
     first, last = positions[0], positions[-1]
     if last - first + 1 == len(positions):
@@ -286,7 +284,6 @@ class RunIndex:
 
     @property
     def last(self) -> int:
-        """The number of the last version."""
         return self.first + self.count - 1
 
     @property
@@ -307,12 +304,10 @@ class Run:
 
     @property
     def last(self) -> int:
-        """The number of the last version."""
         return self.first + len(self.versions) - 1
 
     @property
     def ids(self) -> list[IdKey]:
-        """The message ids of the versions, in order."""
         return self.versions.message_ids
 
     @property
@@ -321,11 +316,9 @@ class Run:
         return self.versions.after(self.before)
 
     def states_before(self) -> list[bytes]:
-        """Return the encoded state before each version."""
         return self.versions.states_before(self.before)
 
     def data(self) -> bytes:
-        """Encode and compress the columns of the run."""
         return compress(pack_columns(self.schema, self.before, self.versions))
 
     def event(self, data: bytes | None = None) -> EventData:
@@ -414,7 +407,6 @@ class Version(NamedTuple):
 
     @property
     def message_id(self) -> str:
-        """The id of the message that made the version."""
         return envelope.id_text(self.record.message_id)
 
 
@@ -433,7 +425,6 @@ class RunVersions:
         return map(self.at, range(len(self._states)))
 
     def at(self, position: int) -> Version:
-        """Return the version at an index of the run."""
         run, record, before = self._run, self._records[position], self._states[position]
         after, commit = before if record.after is None else record.after, self._commits[position]
         number = run.first + position

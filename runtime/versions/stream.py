@@ -92,7 +92,6 @@ class LoadedVersions:
         return self._decoded[1].at(position)
 
     def event(self, number: int) -> RecordedEvent | None:
-        """Return the event of a run, or `None` if the event was not read."""
         return self._events.get(number)
 
 
@@ -116,7 +115,6 @@ class History(NamedTuple):
     newest: NewestState = NewestState()  # empty if the stream was loaded without it
 
     def has(self, message_id: IdKey) -> bool:
-        """Return whether a message made a version."""
         return message_id in self.appended or message_id in self.found
 
     def find(self, message_id: IdKey) -> Version | None:
@@ -208,7 +206,6 @@ class Packer:
         return Packed(runs[-1].last, None, [*replaced, *runs])
 
     def head_after(self, head: Head, packed: Packed) -> Head:
-        """Return the head after storing `packed`."""
         stored = packed.last - head.versions
         return head._replace(
             state=self.states[stored],
@@ -312,7 +309,6 @@ def stream_partition(table: Table, handler: str, business_id: str) -> Partition:
 
 
 def is_key(key: str) -> bool:
-    """Return whether a partition key is short enough."""
     try:
         escape(key)
     except InvalidKeyError:
@@ -464,7 +460,6 @@ class StreamSummary:
 
     @property
     def key(self) -> str:
-        """The partition key of the stream."""
         return f"{self.handler}-{self.business_id}"
 
 
@@ -550,7 +545,6 @@ async def read_whole(table: Table, handler: str, business_id: str) -> tuple[Head
 
 
 def is_state_stream(stream: Stream) -> bool:
-    """Return whether a stream holds versions of a state."""
     return "-" in stream.partition.key and is_of_state(stream.properties or {})
 
 

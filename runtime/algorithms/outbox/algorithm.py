@@ -220,7 +220,6 @@ class OutboxAlgorithm(ABC):
         )
 
     def refused(self, message: Prepared, reason: Reason, problem: str) -> Outcome:
-        """Return the dead letter for a rejected message."""
         name, length = self.handler.name, self.batch.limits.error
         return dead_letter(message.envelope, reason, problem, name, message.business_id, length=length)
 
@@ -271,7 +270,6 @@ class OutboxAlgorithm(ABC):
         return entity, left
 
     def _after_forgetting(self, entity: Entity, delivery: Delivery) -> Outcome | None:
-        """Return the outcome if the tombstone of the entity rejects the delivery, or `None`."""
         tombstone = entity.tombstone
         if tombstone is None or (isinstance(delivery, Prepared) and delivery.key in entity.outbox):
             return None
@@ -315,7 +313,6 @@ class OutboxAlgorithm(ABC):
     # The algorithms override the methods below.
 
     def tables(self) -> Sequence[Table]:
-        """Return the tables that the algorithm uses."""
         return [self.table]
 
     async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:
@@ -486,7 +483,6 @@ class TokenBased(OutboxAlgorithm):
     recipients: Recipients
 
     def tables(self) -> Sequence[Table]:
-        """Return the tables of the entities and of the tokens."""
         return [self.table, self.tokens.table]
 
     async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:
@@ -560,14 +556,12 @@ class TokenBased(OutboxAlgorithm):
 
 
 def _undecided(entity: Entity, message_ids: Collection[IdKey]) -> list[IdKey]:
-    """Return the messages without a committed attempt."""
     return [
         key for key in message_ids if key in entity.outbox and not _tokens(entity.outbox[key]).are_decided
     ]
 
 
 def _registered(attempts: Mapping[IdKey, str], entity: Entity) -> Entity:
-    """Return the entity with this attempt registered for each undecided message."""
     for key in _undecided(entity, attempts):
         entry, attempt = entity.outbox[key], attempts[key]
         if attempt not in _tokens(entry).attempts:
@@ -576,7 +570,6 @@ def _registered(attempts: Mapping[IdKey, str], entity: Entity) -> Entity:
 
 
 def _committed(attempts: Mapping[IdKey, str], entity: Entity) -> Entity:
-    """Return the entity with this attempt committed for each undecided message."""
     for key in _undecided(entity, attempts):
         entry = entity.outbox[key]
         tokens = _tokens(entry)._replace(committed=attempts[key])
@@ -607,7 +600,6 @@ class OutboxWithDeduplicationStore(OutboxAlgorithm):
     store: DeduplicationStore
 
     def tables(self) -> Sequence[Table]:
-        """Return the tables of the entities and of the store."""
         return [self.table, self.store.table]
 
     async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:

@@ -51,23 +51,19 @@ class Entry:
 
     @property
     def to_publish(self) -> tuple[Output, ...]:
-        """The unpublished outputs, with their tokens in the headers."""
         outputs = self.outputs or ()
         return outputs if self.tokens is None else self.tokens.put_into(outputs)
 
     def finished(self) -> Entry:
-        """Return the entry without outputs, which marks the message as finished."""
         return replace(self, outputs=None, type="", batch=None)
 
 
 def pack_entries(entries: Mapping[IdKey, Entry]) -> bytes:
-    """Encode entries for storage."""
     packed: bytes = msgpack.packb((_FORMAT, [_packed(key, entry) for key, entry in entries.items()]))
     return packed
 
 
 def packed_size(key: IdKey, entry: Entry) -> int:
-    """Return the encoded size of one entry, in bytes."""
     return len(msgpack.packb(_packed(key, entry)))
 
 
@@ -133,7 +129,6 @@ class Entity:
     tombstone: Tombstone | None = None
 
     def with_entry(self, message_id: IdKey, entry: Entry) -> Entity:
-        """Return the entity with an entry added or replaced."""
         before = self.outbox.get(message_id)
         size = self._outbox_size() + packed_size(message_id, entry)
         if before is not None:
@@ -154,7 +149,6 @@ class Entity:
         return self if len(rest) == len(self.outbox) else replace(self, outbox=rest, outbox_bytes=None)
 
     def finished(self, message_ids: Collection[IdKey]) -> Entity:
-        """Return the entity with messages marked as finished, or unchanged if all are finished."""
         found = {key: self.outbox[key] for key in message_ids if key in self.outbox}
         done = {key: entry.finished() for key, entry in found.items() if entry.is_pending}
         return replace(self, outbox={**self.outbox, **done}, outbox_bytes=None) if done else self
@@ -166,7 +160,6 @@ class Entity:
 
     @property
     def pending(self) -> int:
-        """The number of unfinished entries."""
         return sum(entry.is_pending for entry in self.outbox.values())
 
     def pending_of(self, includes: Callable[[BatchKey | None], bool]) -> list[IdKey]:
@@ -195,7 +188,6 @@ class Entity:
         return len(pack_entries(self.outbox)) if self.outbox_bytes is None else self.outbox_bytes
 
     def properties(self) -> Properties:
-        """Encode the entity as properties of a row."""
         properties: dict[str, Value] = {
             "Algorithm": self.algorithm,
             "StateSchema": self.schema,
@@ -249,11 +241,9 @@ class Entities:
     retries: RetryPolicy
 
     def key(self, business_id: str) -> str:
-        """Return the partition key of an entity."""
         return f"{self.handler.name}-{business_id}"
 
     def business_id(self, key: str) -> str:
-        """Return the business id in a partition key."""
         return key.removeprefix(self.key(""))
 
     async def load(self, key: str) -> Entity:
@@ -276,7 +266,6 @@ class Entities:
         return await with_letters(self.table, entity)
 
     async def store(self, entity: Entity) -> Entity:
-        """Write an entity; see `store_entity`."""
         return await store_entity(self.table, entity)
 
     async def update(self, entity: Entity, change: Callable[[Entity], Entity]) -> Entity:

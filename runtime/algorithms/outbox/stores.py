@@ -116,18 +116,15 @@ class Token(NamedTuple):
 
     @classmethod
     def named(cls, name: str, handler: str) -> Token:
-        """Parse the name of a token."""
         chain, _, id_ = name.rpartition("/")
         return cls(chain, id_, handler)
 
     @property
     def name(self) -> str:
-        """The name that the message carries."""
         return f"{self.chain}/{self.id}"
 
     @property
     def row_key(self) -> str:
-        """The row key of the token."""
         return f"{self.id}-{self.handler}"
 
 
@@ -141,7 +138,6 @@ class TokenStore:
         self.table = table
 
     async def exists(self, token: Token) -> bool:
-        """Return whether a token exists."""
         return await self.table.get(PARTITION + token.chain, token.row_key) is not None
 
     async def issue(self, tokens: Sequence[Token]) -> bool:
@@ -233,7 +229,6 @@ def token_of(message: Envelope, handler: str) -> Token | None:
 
 
 def with_token(headers: Mapping[str, str], name: str) -> dict[str, str]:
-    """Return headers with a token's name added."""
     return {**headers, HEADER: name}
 
 
@@ -266,7 +261,6 @@ class EntryTokens(NamedTuple):
         return self._replace(attempts=(*self.attempts, attempt)) if any(self.recipients) else self
 
     def of_attempt(self, attempt: str) -> list[Token]:
-        """Return the tokens that an attempt creates for all outputs."""
         return [
             Token(self.incoming.chain, f"{attempt}-{index}", handler)
             for index, handlers in enumerate(self.recipients)
@@ -279,7 +273,6 @@ class EntryTokens(NamedTuple):
         return [token for attempt in lost for token in self.of_attempt(attempt)]
 
     def put_into(self, outputs: Sequence[Output]) -> tuple[Output, ...]:
-        """Add token names to the headers of outputs."""
         found = []
         for index, output in enumerate(outputs):
             name = f"{self.incoming.chain}/{self.committed or ''}-{index}"

@@ -46,7 +46,6 @@ class StateBased:
         self.retries = self.retries.beside(self.table)
 
     def on_behalf_of(self, batch: BatchContext) -> StateBased:
-        """Return a copy for another batch."""
         return replace(self, batch=batch)
 
     async def process(

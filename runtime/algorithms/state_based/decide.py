@@ -75,7 +75,6 @@ class Invoker:
         return handled.failure
 
     def supervise(self, run: Callable[[], T]) -> T:
-        """Call `run` under the supervision of the handler."""
         return self._handler.interceptor.call(run, lambda: self._context)
 
     def run(
@@ -139,7 +138,6 @@ class Invoker:
         return Handled(made, afters, size, state, documents, failure)
 
     def _place(self, attempt: str | None) -> str | None:
-        """Return the prefix of the document names of an attempt."""
         return attempt and f"{object_folder(self._handler.name, self.business_id)}/{attempt}"
 
 
@@ -235,7 +233,6 @@ class Decider:
         return found
 
     def _decide_on(self, position: int, draft: CommitDraft) -> None:
-        """Decide one delivery of any kind."""
         delivery = draft.deliveries[position]
         if isinstance(delivery, Outcome):
             self._refuse(position, delivery, draft)
@@ -320,7 +317,6 @@ class Decider:
         self._refuse(position, self._dead_letter(envelope, reason, error), draft)
 
     def _refusal(self, position: int, message: Prepared, draft: CommitDraft) -> Outcome | None:
-        """Return the outcome of an unknown message that must not be handled, or `None`."""
         envelope, enqueued_at = message.envelope, message.envelope.enqueued_at
         # It could be a duplicate of a truncated version. A redriven dead letter is known not to be.
         is_too_late = (

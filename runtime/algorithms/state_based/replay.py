@@ -105,7 +105,6 @@ class Copy(NamedTuple):
 
     @classmethod
     def of(cls, delivery: Prepared, version: Version, position: int = 0) -> Copy:
-        """Make the copy of a delivery."""
         return cls(delivery.envelope.message_id, delivery.route, delivery.message, version, position)
 
 
@@ -179,7 +178,6 @@ class Replayer:
 
 
 def meets_digests(replayed: Replayed, version: Version) -> bool:
-    """Return whether a replay matches the digests of its version."""
     record = version.record
     return (
         digest_state(replayed.after) == record.state_digest
@@ -224,7 +222,6 @@ class Verdict(StrEnum):
 
     @property
     def is_difference(self) -> bool:
-        """Whether the result would differ from the record."""
         return self not in {Verdict.MATCH, Verdict.ID_REUSED, Verdict.NOT_KEPT, Verdict.UNKNOWN}
 
 
@@ -333,7 +330,6 @@ class Verifier:
             position += len(found)
 
     def _of_other(self, head: Head, business_id: str, delivery: Delivery, known: Version | None) -> Finding:
-        """Return the finding on a delivery that is not replayed."""
         if known is None:
             if isinstance(delivery, Prepared) and head.is_too_late(delivery.envelope.enqueued_at):
                 return self._finding(delivery, business_id, Verdict.NOT_KEPT)

@@ -153,7 +153,6 @@ class _Stream:
         self._were: dict[IdKey, Envelope] = {}  # messages of the recorded run that changed or are gone
 
     async def follow(self) -> Outcomes:
-        """Handle the messages that are available."""
         read = await read_whole(self._of.recorded, self._handler.name, self._business_id)
         if read is not None:
             self._recorded = read

@@ -124,7 +124,6 @@ class CommitDraft:
 
     @property
     def newest(self) -> Newest:
-        """The newest version, drafted or stored."""
         return Newest(self.state, self.before, self.number, self.last_now)
 
     def extend(self, handled: Handled) -> None:
@@ -155,7 +154,6 @@ class CommitDraft:
             self._remove_letters(len(self.outcomes) - 1, len(self.outcomes))
 
     def _remove_letters(self, first: int, end: int) -> None:
-        """Remove the dead letters of processed messages."""
         keys, fingerprints = self.deliveries.keys, self.deliveries.fingerprints
         for position in range(first, end):
             self.refusals.processed(position, keys[position], fingerprints[position])

@@ -123,7 +123,6 @@ class RetentionRules:
 
 
 def ago(now: int, age: int | None) -> int | None:
-    """Return `now - age`, or `None` if there is no age."""
     return None if age is None else now - age
 
 
@@ -294,12 +293,10 @@ class Plan:
 
     @property
     def count(self) -> int:
-        """The number of rows to delete."""
         return len(self.rows.row_keys) + len(self.index)
 
     @property
     def bytes(self) -> int:
-        """The number of bytes by which the table shrinks."""
         size = self.rows.bytes + sum(map(row_bytes, self.index))
         if self.head is None:
             return size

@@ -425,14 +425,12 @@ def _measured(part: str, content: str, *, is_packed: bool = False) -> str:
 
 
 def text(value: str) -> str:
-    """Return an SQL literal."""
     # Spark substitutes settings for `${name}`, even in literals.
     escaped = value.replace("\\", r"\\").replace("'", r"\'").replace("${", r"\u0024{")
     return f"'{escaped}'"
 
 
 def texts(values: Iterable[str]) -> str:
-    """Return a list of SQL literals."""
     return ", ".join(map(text, values))
 
 

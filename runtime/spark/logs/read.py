@@ -541,7 +541,6 @@ def _agree(one: DataType, other: DataType) -> bool:
 
 
 def literal(path: str) -> str:
-    """Escape the pattern characters of a path."""
     return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
 
 

@@ -128,7 +128,6 @@ class Checkpoint:
         return changed
 
     def owner(self) -> CheckpointOwner | None:
-        """Return the query that claimed the checkpoint, if any."""
         folder = self._folder()
         if _OWNER not in folder.sizes():
             return None
@@ -220,11 +219,9 @@ class Admission:
     _follows: bool = field(default=False, init=False)
 
     def batch_id(self, epoch: int) -> str:
-        """Return the batch id of an epoch."""
         return f"{self.query}-{epoch}"
 
     def what(self, epoch: int, planned: Planned) -> str:
-        """Describe the input of an epoch for the ledger."""
         content = f"checkpoint {planned.checkpoint} with offsets {planned.offsets}"
         return f"{EPOCH}{epoch} of the query {self.query}, {content}"
 
@@ -654,7 +651,6 @@ class RunningStream(StreamingQuery):
 
     @property
     def isActive(self) -> bool:  # noqa: N802 - the name is Spark's
-        """Whether the query is running."""
         return super().isActive or self._end()
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - the name is Spark's

@@ -121,14 +121,12 @@ class EventLoop:
         self._loop = asyncio.new_event_loop()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run one coroutine to its end. Ctrl-C cancels the coroutine."""
         if self._asyncio._get_running_loop() is None:  # noqa: SLF001 - does not raise
             return self._run(coroutine)
         with ThreadPoolExecutor(1) as thread:  # a notebook already runs a loop in this thread
             return thread.submit(self._run, coroutine).result()
 
     def run_all(self, work: Iterable[Work[T] | Wait], concurrency: ConcurrencyLimit) -> Iterator[T]:
-        """Implement `Connection.run_all`."""
         running: set[asyncio.Task[T]] = set()
         try:
             for each in work:
@@ -147,7 +145,6 @@ class EventLoop:
             self._cancel(*running)
 
     def close(self) -> None:
-        """Close the event loop."""
         self._loop.close()
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -206,7 +203,6 @@ class GroupCommit:
         return _CollectedTable(table, self) if isinstance(table, MultiPartitionTable) else table
 
     def run_all(self, work: Iterable[Work[T] | Wait], most: int) -> Iterator[T]:
-        """Implement `Connection.run_all`, with at most `most` coroutines at once."""
         streams: _Streams[T] = _Streams(self)
         may_wait = most
         try:
@@ -269,7 +265,6 @@ class _Streams(Generic[T]):
             yield from self.go_on(work, answer)
 
     def until_fewer_wait(self, number: int) -> Iterator[T]:
-        """Commit until fewer than `number` coroutines wait."""
         while len(self.waiting) >= number:
             yield from self.commit()
 
@@ -333,11 +328,9 @@ class Connection:
         return any(isinstance(store, MayBeReplaced) and store.is_replaced() for store in self.stores)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run one coroutine to its end."""
         return drive(coroutine) if self._loop is None else self._loop.run(coroutine)
 
     def close(self) -> None:
-        """Close the stores."""
         for store in self.stores:
             self.run(store.close())
         if self._loop is not None:

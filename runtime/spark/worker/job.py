@@ -67,7 +67,6 @@ class Group:
 
     @property
     def size(self) -> int:
-        """The estimated memory of the group, in bytes."""
         return self.text_bytes + DELIVERY_BYTES * len(self.problems)
 
     def has_room(self, deliveries: int, text: int) -> bool:
@@ -210,7 +209,6 @@ def _deliveries(batch: pa.RecordBatch) -> tuple[Envelopes, list[str | None], lis
 
 
 def _stretches(batch: pa.RecordBatch) -> Iterator[_Stretch]:
-    """Yield a stretch for the consecutive rows of each stream."""
     if not len(batch):
         return
     handlers, business_ids = batch.column("handler"), batch.column("business_id")
@@ -359,7 +357,6 @@ class FoldJob:
         return self.options.other_table
 
     def algorithms(self, given: Dependencies) -> Mapping[str, BatchAlgorithm]:
-        """Return an algorithm for each handler."""
         return make_batch_algorithms(self.options.algorithm, given)
 
     def open(self, app: App | None = None) -> tuple[Connection, ConcurrencyLimit, Dependencies]:
