@@ -100,10 +100,7 @@ def _instead_of(url: str) -> str:
 
 
 def portable_url(url: str) -> str:
-    """Return an equivalent URL for other processes of this machine, without `env:` and relative paths.
-
-    The result may contain a secret. Raises `StoreUrlError`.
-    """
+    """Return an equivalent URL for other processes, without `env:` and relative paths. May contain a secret."""
     url = resolve_reference(url, _NAMED)
     file = url.removeprefix(_FILE)
     return f"{_FILE}{Path(file).absolute()}" if file != url and file else url

@@ -59,10 +59,7 @@ def frozen_copy(properties: Mapping[str, Value], names: frozenset[str] | None) -
 def own_copy(
     properties: Mapping[str, Value | None], reserved: frozenset[str] = frozenset()
 ) -> FrozenProperties:
-    """Return an immutable copy without None values.
-
-    Raises `ValueError` for a reserved name, and `TypeError` for a type that no table stores.
-    """
+    """Return an immutable copy without None. Raises `ValueError` for a reserved name, `TypeError` for a bad type."""
     if not reserved.isdisjoint(properties):
         names = ", ".join(sorted(reserved.intersection(properties)))
         raise ValueError(f"These property names are reserved: {names}.")
@@ -157,10 +154,7 @@ _CHAINING: dict[Verb | _Amount, tuple[Verb | _Amount, ...]] = {
 
 
 def combine(includes: Iterable[Include]) -> tuple[Include, ...]:
-    """Merge the includes of each row into one, in the order of first occurrence.
-
-    Raises `ValueError` if one change of a row cannot follow another.
-    """
+    """Merge the includes of each row into one. Raises `ValueError` if one change of a row cannot follow another."""
     changes: dict[str, Include | _Amount] = {}
     for include in includes:
         changes[include.row_key] = _combine(changes.get(include.row_key, _UNTOUCHED), include)

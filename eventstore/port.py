@@ -248,10 +248,7 @@ class LeavesTraces(Protocol):
     """Tables whose store keeps deleted or overwritten bytes until it reuses their space."""
 
     async def scrub(self) -> None:
-        """Rewrite all tables of the store, so that its files hold no deleted or overwritten bytes.
-
-        Raises `StoreUnavailableError` if another process prevents it.
-        """
+        """Rewrite all tables without deleted or overwritten bytes. Raises `StoreUnavailableError` if prevented."""
 
 
 @runtime_checkable
@@ -275,10 +272,7 @@ class Store(Protocol):
     """
 
     async def table(self, name: str, *, make: bool = True) -> Table:
-        """Open a table, and create it unless it exists.
-
-        With `make=False` nothing is written; raises `TableNotFoundError` if the table does not exist.
-        """
+        """Open a table, created unless it exists; with `make=False` a missing one raises `TableNotFoundError`."""
 
     async def close(self) -> None:
         """Release connections and files."""
@@ -391,10 +385,7 @@ class InterceptedTable(Table):
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that awaits only stores of process or machine scope, and return its result.
-
-    Raises `RuntimeError` if the coroutine suspends, which requires an event loop.
-    """
+    """Run a coroutine on stores of process or machine scope. Raises `RuntimeError` if it needs an event loop."""
     try:
         coroutine.send(None)
     except StopIteration as done:

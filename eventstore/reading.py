@@ -50,10 +50,7 @@ def _selection(events: tuple[str, ...], own: tuple[str, ...] | None) -> Selectio
 
 @dataclass(frozen=True, slots=True)
 class StreamSlice(Generic[StreamT_co]):
-    """Consecutive events of a stream, and the stream at the time of the read.
-
-    `is_end_of_stream` is True if no event follows in the direction of the read.
-    """
+    """Consecutive events, and their stream. `is_end_of_stream`: no event follows in the direction of the read."""
 
     stream: StreamT_co
     events: tuple[RecordedEvent, ...]

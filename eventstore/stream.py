@@ -50,10 +50,7 @@ class Stream(StreamValue):
         properties: Mapping[str, Value | None] | None = None,
         includes: Iterable[Include] = (),
     ) -> Stream:
-        """Create a stream without events. Costs one request.
-
-        Raises `ConcurrencyConflictError` if the stream exists or was deleted.
-        """
+        """Create a stream without events, in one request. Raises `ConcurrencyConflictError` if it is not new."""
         return await writing.set_properties(cls(partition), stream_properties(properties or {}), includes)
 
     @classmethod
@@ -335,18 +332,12 @@ async def list_streams(
 
 
 async def split_streams(table: Table, parts: int, prefix: str = "") -> list[KeyRange]:
-    """Split the streams with a prefix into at most `parts` ranges of about equal size.
-
-    Reads keys only. Costs one request per 1,000 streams.
-    """
+    """Split the streams with a prefix into at most `parts` ranges of similar size, at one request per 1,000 streams."""
     return await split_keys(_stream_keys(table, prefix), parts, prefix)
 
 
 async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> list[KeyRange]:
-    """Split partition keys, given in any order, into at most `parts` ranges of about equal size.
-
-    Holds a sample of 64 keys for each range.
-    """
+    """Split partition keys, in any order, into at most `parts` ranges of similar size. Holds 64 keys for each range."""
     if parts < 1:
         raise ValueError(f"Streams are split into at least one range, not into {parts}.")
     _, sample = await _sample(keys, parts * _SAMPLES_OF_A_PART)

@@ -74,10 +74,7 @@ class Draft:
         return cls(events, all_includes(events, includes), own)
 
     def operations(self, stream: StreamValue) -> list[Operation]:
-        """Return the transaction of the write: header, events with their ids, included rows.
-
-        Raises `DuplicateEventError` if two of the events have the same id.
-        """
+        """Return header, events with their ids, and included rows. Raises `DuplicateEventError` for equal ids."""
         version = stream.version
         head = header.header_operation(stream, version + len(self.events), self.properties, keep=self.keep)
         events = _event_operations(stream.partition, version, self.events)
@@ -102,10 +99,7 @@ def _event_operations(partition: Partition, version: int, events: Sequence[Event
 
 
 def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tuple[Include, ...]:
-    """Return the includes of the events and of the whole write, one for each row.
-
-    Raises `ValueError` for a row that belongs to a stream.
-    """
+    """Return all includes of a write, one for each row. Raises `ValueError` for a row that belongs to a stream."""
     all_ = [include for event in events for include in event.includes]
     all_.extend(includes)
     for include in all_:
@@ -138,10 +132,7 @@ async def set_properties(stream: StreamT, own: Properties, includes: Iterable[In
 
 
 async def append(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
-    """Write to a stream as last read or, if `expected` is given, to the current stream.
-
-    Raises `ConcurrencyConflictError`, else `DuplicateEventError`, else `IncludeConflictError`.
-    """
+    """Write to a stream as last read or, if `expected` is given, to the current one. Raises as `Stream.write` does."""
     if expected is None:
         return await _append_to(draft, target)
     # A write that can never fit costs no request.
@@ -177,10 +168,7 @@ async def _append_to(draft: Draft, stream: StreamT) -> StreamWriteResult[StreamT
 
 
 async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> StreamT:
-    """Return the stream to write to. Raises `ConcurrencyConflictError` if the stream is not as expected.
-
-    Costs one request, except if no stream is expected: the write itself checks that.
-    """
+    """Return the stream to write to. Costs one request, except if none is expected: the write itself checks that."""
     if expected in (0, ExpectedVersion.NO_STREAM):
         return blank
     stream = await read_header(blank)
@@ -263,10 +251,7 @@ async def append_in_parts(
     *,
     idempotent: bool,
 ) -> StreamWriteResult[StreamT]:
-    """Write several transactions in turn; the last sets the stream's properties.
-
-    Raises `PartialWriteError` if a transaction fails after others were stored, or with an unknown outcome.
-    """
+    """Write several transactions; the last sets the stream's properties. Raises as `Stream.write_in_parts` does."""
     write = append_once if idempotent else append
     first = _first_version(target, expected)
     results: list[StreamWriteResult[StreamT]] = []
@@ -348,10 +333,7 @@ class CutRows:
 
 
 async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
-    """Read the rows that a truncation would delete, including leftovers of an interrupted one.
-
-    Costs two requests, and one more per further 64 events. All events are read completely.
-    """
+    """Read the rows that a truncation would delete. Costs two requests, and one more per further 64 events."""
     partition, last = stream.partition, first_version - 1
     row_keys: list[str] = []
     size, first, end = 0, 1, min(last, stream.first_version + _MEASURED_AT_ONCE - 1)
@@ -365,10 +347,7 @@ async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
 
 
 async def _rows_below(partition: Partition, version: int) -> list[str]:
-    """Return the keys of event rows before a version and of their id rows, including rows left by a truncation.
-
-    Costs two requests, and one more per 1,000 rows.
-    """
+    """Return the keys of event rows before a version and of their id rows, with those that a crash left."""
     events = await _event_rows(partition, 1, version - 1, ())
     return [row.row_key for row in events] + await _ids_below(partition, version)
 
@@ -390,10 +369,7 @@ async def truncate(
     includes: Sequence[Include],
     rows: CutRows | None = None,
 ) -> StreamT:
-    """Delete the events before a version, and return the stream afterwards.
-
-    `rows`, if already read, are the rows to delete.
-    """
+    """Delete the events before a version, and return the stream. `rows` are the rows to delete, if already read."""
     partition, etag = stream.partition, stream.etag
     if etag is None:
         raise ValueError("The stream is transient: there is nothing to truncate.")
@@ -420,10 +396,7 @@ async def truncate(
 
 
 async def delete(target: StreamValue) -> None:
-    """Replace the header by a tombstone, and delete all events and ids.
-
-    A `target` without an ETag means the current stream, even if its deletion was interrupted.
-    """
+    """Replace the header by a tombstone, and delete the rest. Without an ETag, completes a deletion too."""
     partition, etag, version, was_deleted = target.partition, target.etag, target.version, False
     if etag is None:
         row = await partition.table.get(partition.key, partition.header)

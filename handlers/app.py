@@ -41,10 +41,7 @@ class Problems:
 
 
 class CallInterceptor:
-    """Wraps the calls of a handler and of its messages' validators.
-
-    This class adds nothing; `runtime.supervision` adds time limits.
-    """
+    """Wraps the calls of a handler and of its messages' validators. `runtime.supervision` adds time limits."""
 
     def method(self, method: Method) -> Method:
         """Return the method to call instead of a handler's."""

@@ -153,10 +153,7 @@ class Route:
 
 
 def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type[Message]:
-    """Return the message type from the annotations of a handler method.
-
-    Raises `AppError` unless its signature is `(self, state, message, context) -> state`.
-    """
+    """Return the message type that a method is annotated with. Raises `AppError` for any other signature."""
     where = method.__qualname__
     parameters = inspect.signature(method).parameters
     advice = _advice(method)

@@ -178,10 +178,7 @@ class OutcomeFiles:
         return pa.schema([*of_round.items(), *stored]), read
 
     def _batches(self, columns: Sequence[str] = ()) -> Iterator[tuple[pa.RecordBatch, Row]]:
-        """Yield the matching rows with at least these columns, by default all.
-
-        Reads the columns of the filter first, then the others, but only of row groups with a match.
-        """
+        """Yield the matching rows with at least these columns, by default all, only of row groups with a match."""
         is_all = self.outcome_filter == OutcomeFilter()
         filtered = [] if is_all else [*KINDS, "message_id", "business_id"]
         names = list({*columns, *filtered}) if columns else None

@@ -201,10 +201,7 @@ class Client:
         return await self._send(request, writes=True)
 
     async def create_table(self, name: str) -> Answer | None:
-        """Create a table unless it exists. Return the response if the service refused, otherwise None.
-
-        Raises `StoreUnavailableError` and `StoreUrlError`.
-        """
+        """Create a table unless it exists. Return the response of a service that refused, otherwise None."""
         try:
             await self._service.create_table_if_not_exists(name)
         except AzureError as error:

@@ -201,10 +201,7 @@ class SqlTable(port.Table):
 def read_page(
     bounds: Sequence[str], found: Iterable[StoredRow], decode: Decode = unpack, most: float = inf
 ) -> Page:
-    """Return a page of rows, limited in number and bytes. The page ends before a corrupt row.
-
-    Raises `DamagedRowError` if the first row is corrupt.
-    """
+    """Return a page of rows, up to a corrupt one. Raises `DamagedRowError` if that is the first."""
     rows: list[Row] = []
     size, left = 0, iter(found)
     for row in left:

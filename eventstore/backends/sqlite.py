@@ -76,10 +76,7 @@ class SqliteConnection(sqlite3.Connection):
 
 
 class SqliteStore(port.Store):
-    """Tables in one SQLite file: `sqlite:///relative` or `sqlite:////absolute`.
-
-    Holds the connections of this process, one for each thread.
-    """
+    """Tables in one SQLite file, `sqlite:///relative` or `sqlite:////absolute`, with a connection for each thread."""
 
     scope: port.Scope = "machine"
 
@@ -165,10 +162,7 @@ class SqliteStore(port.Store):
 
     @contextmanager
     def writing(self) -> Iterator[SqliteConnection]:
-        """Run the block in an immediate transaction; any error rolls it back.
-
-        Translates `sqlite3` errors to `EventStoreError`s.
-        """
+        """Run the block in an immediate transaction, rolled back by any error. Translates errors of `sqlite3`."""
         connection = self.connection()
         execute = connection.statement.execute
         try:

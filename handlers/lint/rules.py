@@ -183,11 +183,7 @@ _LONGEST_EXCERPT = 60
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A place that breaks a rule.
-
-    `line` and `column` count from 1. `what` is the offending source or name, and `chain` the calls that lead there from
-    a handler's method.
-    """
+    """A place that breaks a rule: the offending source or name, and the calls that lead there from a handler."""
 
     path: Path
     line: int

@@ -360,10 +360,7 @@ class Checker:
     def following(
         self, step: Step | None = None, *, quietly: bool = False, importing: bool = False
     ) -> Iterator[None]:
-        """Within the block, add a function or name to the chain of calls.
-
-        `quietly` turns off all reports. `importing` turns off reports that do not apply to code run on import.
-        """
+        """Within the block, add a step to the chain, report nothing, or nothing that is allowed on import."""
         before = self.mode, self.chain
         self.mode = (self.mode[0] or quietly, self.mode[1] or importing)
         self.chain = (*self.chain, step) if step else self.chain

@@ -455,10 +455,7 @@ class HandlerSpec(Generic[S]):
         return self._with(self._past, replace(self._stubs, captured=values))
 
     def given(self, *messages: Message, state: S | None = None) -> HandlerSpec[S]:
-        """Start from a state, by default the current one, and handle messages on it.
-
-        Raises `SpecError` if the handler raises for one of the messages.
-        """
+        """Start from a state, by default the current one, and handle messages. Raises `SpecError` if one fails."""
         past = self._past if state is None else replace(self._past, state=self._past.encoded(state))
         for message in messages:
             context = past.context(message)

@@ -369,10 +369,7 @@ class Refusals:
 
 
 def decided_before(refusals: Refusals, position: int, message: Prepared, refused: Outcome) -> Outcome:
-    """Return the outcome of a message whose id was processed for another message.
-
-    An earlier rejection for another reason takes precedence.
-    """
+    """Return the outcome of a message whose id was processed, or of an earlier rejection for another reason."""
     if refused.reason is not Reason.ID_REUSED:
         return refused
     return refusals.refusal(position, message, waits=False) or refused

@@ -45,10 +45,7 @@ async def published_by_nobody(_: Output) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """The dependencies of algorithms. The stores of ids and tokens default to `table`.
-
-    For single messages, the state-based algorithm uses only the `limits` of `batch`.
-    """
+    """The dependencies of algorithms. The stores of ids and tokens default to `table`."""
 
     app: App
     table: Table  # of states

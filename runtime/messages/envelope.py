@@ -174,10 +174,7 @@ _TRACE = frozenset(_PASSED_ON)
 
 
 def without_trace(headers: Headers) -> Headers:
-    """Return the headers that handlers see and versions record.
-
-    W3C trace context is left out: it differs between redeliveries, and would make each replay nondeterministic.
-    """
+    """Return the headers that handlers see: without W3C trace context, which differs between redeliveries."""
     if not headers or _TRACE.isdisjoint(headers):
         return headers
     return {name: value for name, value in headers.items() if name not in _TRACE} or None

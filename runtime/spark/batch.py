@@ -39,7 +39,7 @@ from runtime.ledger.settings import TableDemands
 from runtime.messages.outcome import VARYING, DeadLetters, Status
 from runtime.options import given
 from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, check_unused
-from runtime.spark.logs.normalise import keep_large, normalise, route, tell_of_struct
+from runtime.spark.logs.normalise import keep_large, normalise, route
 from runtime.spark.logs.read import Log, describe_input, is_kafka, open_log
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings, planned_once
 from runtime.spark.worker.connection import Connection, open_current, reach
@@ -105,7 +105,6 @@ class Batch:
                 keep_large(opened.rows, options.limits, absolute_folder(options.keep_large), batch_id)
             log = normalise(opened.rows, options.source, options.limits)
             types, partitions = options.types_of(self.app), partitions_of(self.spark, options)
-            tell_of_struct(opened.rows, self.app, types, say)
             # Planning in Java uses one core, and dominates the time of a small log.
             with ThreadPoolExecutor(1, "planning") as beside:
                 planned = beside.submit(route, log, self.app, partitions, types=types)
@@ -257,10 +256,7 @@ class Rounds:
         return self.connection.run(begin)
 
     def end(self, record: BatchRecord, first: Work, messages: int | None = None) -> BatchRecord:
-        """Run the uncommitted rounds of a batch, and publish it.
-
-        `messages`: the number of messages in the first round, if known.
-        """
+        """Run the uncommitted rounds of a batch, and publish it. `messages`: those of the first round, if known."""
         began = time.time()
         with batch_span("process batch", batch_id=record.batch_id, table=self.place.table) as note:
             ended = self._end(record, first, messages)
@@ -359,10 +355,7 @@ class Rounds:
         return attempt, parts
 
     def _decide(self, record: BatchRecord, attempt: str, parts: Sequence[OutcomeFile]) -> BatchRecord:
-        """Choose an attempt at the next round in the ledger.
-
-        If another driver of the batch was faster, the returned record has the attempt of that driver, or more rounds.
-        """
+        """Choose an attempt at the next round. Another driver's is chosen if that was faster. Return the record."""
         folders, types = self._folders(record), tuple(self.app.message_types)
         try:
             if not parts:

@@ -28,10 +28,7 @@ USUAL_FOLDERS = ("/usr/lib/jvm/*", "/Library/Java/JavaVirtualMachines/*/Contents
 def find_java(
     environ: Mapping[str, str] | None = None, folders: Sequence[str] = USUAL_FOLDERS
 ) -> Path | None:
-    """Return the home of the first supported Java, from JAVA_HOME, PATH or the usual folders.
-
-    Starts each candidate, which takes about 0.1 seconds.
-    """
+    """Return the home of the first supported Java. Starts each candidate, which takes about 0.1 seconds."""
     for launcher in _launchers(os.environ if environ is None else environ, folders):
         properties = _properties(launcher)
         if is_supported(properties.get("java.version", "")):

@@ -294,10 +294,7 @@ def build_session(
 
 
 def connect_session(url: str) -> SparkSession:
-    """Return a session on a Spark Connect server, with a URL like `sc://HOST:PORT`.
-
-    Raises `MissingExtraError` without the packages for Spark Connect, and `UsageError` without a server.
-    """
+    """Return a session on a Spark Connect server, with a URL like `sc://HOST:PORT`. Raises `UsageError`."""
     place = urlsplit(url)
     # PySpark would retry for ten minutes, so try a plain connection first, unless only gRPC knows a proxy.
     if not any(os.environ.get(name) for name in _PROXIES):
@@ -353,10 +350,7 @@ def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def ship(spark: SparkSession, name: str) -> bool:
-    """Send a module or package to the workers of a session. Return whether this was possible.
-
-    Installed packages are not sent, because they may need more than Python files.
-    """
+    """Send a module or package that is not installed to the workers of a session. Return whether this was possible."""
     import zipfile  # noqa: PLC0415 - workers do not need it
 
     module = sys.modules.get(name.partition(".")[0])

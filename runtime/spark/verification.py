@@ -36,7 +36,7 @@ from runtime.messages.outcome import VARYING, Outputs, without_values
 from runtime.messages.parsing import Deliveries
 from runtime.options import given
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.spark.logs.normalise import SHARES, Sample, find_routes, normalise, route, tell_of_struct
+from runtime.spark.logs.normalise import SHARES, Sample, find_routes, normalise, route
 from runtime.spark.logs.read import Log, open_log
 from runtime.spark.scan import RANGES_OF_A_CORE, Documents, Task, scanned
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings
@@ -275,9 +275,8 @@ def verify(
         ExportedVersions(Path(chosen.export))  # raises without versions
     with job_settings(spark, messages):
         say = partial(remark, chosen.step)
-        rows = open_log(spark, messages, chosen.log_format, say, decoding=chosen.decoding).rows
-        log = normalise(rows, chosen.source, chosen.limits)
-        tell_of_struct(rows, app, None, say)
+        opened = open_log(spark, messages, chosen.log_format, say, decoding=chosen.decoding)
+        log = normalise(opened.rows, chosen.source, chosen.limits)
         connection = open_table(place.store, place.table, make=False, spark=spark)
         check_workers(spark, partial(reach, app, place))
         algorithm = connection.run(Ledger(connection.table, system_clock).algorithm())

@@ -47,10 +47,7 @@ class DamagedRow(Row):
 
 
 class RowsCheck:
-    """Compares the rows of one object, which are added in the order of their keys.
-
-    `guard`: a row that every writer of the object changes, if there is one.
-    """
+    """Compares the rows of one object, in the order of their keys. `guard`: a row that every writer changes, if any."""
 
     def __init__(self, key: str, guard: Row | None = None) -> None:
         self.key = key

@@ -221,10 +221,7 @@ def new_key() -> bytes:
 def index_changes(
     rows: Sequence[IndexRow], runs: Sequence[IndexRow], kept_from: int
 ) -> tuple[list[IndexRow], list[Include]]:
-    """Add new runs to the index. Return all index rows, and the changes to write.
-
-    Also drops up to 16 rows whose versions were all truncated.
-    """
+    """Return the index with new runs, without up to 16 truncated rows, and the changes to write."""
     # Dropping is bounded to keep the transaction small.
     gone = [row for row in rows if row.last < kept_from][:_DROPPED_AT_ONCE]
     kept = list(rows[len(gone) :])

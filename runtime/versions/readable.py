@@ -85,10 +85,7 @@ _SHOWN = 5
 
 
 def read_state(codec: StateCodec, encoded: bytes, of: str) -> State:
-    """Decode a stored state of the current schema version. `of` names the object in errors.
-
-    Raises `CodecError` if the state is invalid, or changes in a round trip.
-    """
+    """Decode a current state of the object `of`. Raises `CodecError` if it is invalid, or changes in a round trip."""
     name = codec.model_type.__name__
     try:
         state = codec.reread(encoded)

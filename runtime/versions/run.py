@@ -322,10 +322,7 @@ class Run:
         return compress(pack_columns(self.schema, self.before, self.versions))
 
     def event(self, data: bytes | None = None) -> EventData:
-        """Encode the run as an event. Raises `ValueError` if the event does not fit a row.
-
-        `data`: its compressed columns, if the caller already has them.
-        """
+        """Encode the run as an event. `data`: its compressed columns, if known. Raises `ValueError` if too large."""
         newest, undated = dates(self.versions.enqueued_at)
         properties: dict[str, Value] = {
             "First": Int64(self.first),

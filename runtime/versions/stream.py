@@ -164,10 +164,7 @@ class Packer:
         self.is_full = False  # another run may not fit the transaction, or too much memory is taken
 
     def room(self) -> tuple[int, int]:
-        """Return how many versions may be added at once, and the raw bytes after which to ask again.
-
-        Closes a full run.
-        """
+        """Return how many versions may be added at once, and the bytes after which to ask again. Closes a full run."""
         open_ = len(self.made) - self._begin
         if open_ >= limits.MAX_RUN_VERSIONS or self._open_bytes >= limits.MAX_RUN_RAW_BYTES:
             self._close(self.made.nows[-1])
@@ -357,10 +354,7 @@ async def _newest(history: History) -> NewestState:
 async def find_versions(
     table: Table, handler: str, business_id: str, ids: Collection[IdKey]
 ) -> History | None:
-    """Read a stream as `load` does, but without its newest state. Return `None` if the stream does not exist.
-
-    Raises `StreamTruncatedError` and `StoredDataError`.
-    """
+    """Read a stream as `load` does, without its newest state, or return `None`. Raises `StreamTruncatedError`."""
     partition = stream_partition(table, handler, business_id)
     with error_location(table, partition.key):
         return await _find_versions(partition, ids)
@@ -483,10 +477,7 @@ async def summaries(
 
 
 async def state_streams(table: Table, keys: KeyRange, header: Sequence[str]) -> AsyncIterator[Stream]:
-    """Yield the state streams in a key range, with some properties. Costs one request for every 1,000 streams.
-
-    Skips corrupt streams within `collecting`.
-    """
+    """Yield the state streams in a range, with some properties. Skips corrupt ones within `collecting`."""
     selection = Selection.of((), [*header, "StateVersions", "StateSchema"])
     async for row in read_headers(table, keys, selection.query, damaged_row(table)):
         stream = None
@@ -512,10 +503,7 @@ async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
 
 
 async def made_by(table: Table, key: str) -> tuple[int, list[IdKey]]:
-    """Return the number of the first stored version, and the message ids of all stored versions.
-
-    Costs one request for every 1,000 runs.
-    """
+    """Return the number of the first stored version, and all message ids, at one request for every 1,000 runs."""
     with error_location(table, key):
         select = [*INDEX_PROPERTIES, *ID_PROPERTIES]
         slice_ = await Stream.try_read(Partition.exact(table, key), select=select, header=HEAD_PROPERTIES)

@@ -320,10 +320,7 @@ class OutboxAlgorithm(ABC):
         return None
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
-        """Do the work that must precede publishing, and return the updated entity.
-
-        `attempts`: the id of this attempt for each message.
-        """
+        """Do the work that must precede publishing, and return the entity. `attempts`: the ids of this attempt."""
         return entity
 
     @abstractmethod
@@ -351,10 +348,7 @@ class OutboxOneByOne:
     publish: Publish
 
     async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
-        """Handle a message as a batch of one, publish its outputs, finish it, and return its outcome.
-
-        See `Algorithm.process`. A dead letter is durable on return.
-        """
+        """Handle a message as a batch of one, publish its outputs, finish it, and return its outcome."""
         algorithm = self.algorithm
         message = algorithm.storable(message)
         if isinstance(message, Outcome) and not has_stream(message):
@@ -541,10 +535,7 @@ class TokenBased(OutboxAlgorithm):
         return await self.forget(entity, done) if done else entity
 
     async def forget(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
-        """Delete the tokens of lost attempts, then the entries of messages.
-
-        Raises `ConcurrencyConflictError` if no attempt is committed yet: the entity was read too early.
-        """
+        """Delete tokens of lost attempts, then entries. Raises `ConcurrencyConflictError` for an outdated entity."""
         for message_id in message_ids:
             tokens = _tokens(entity.outbox[message_id])
             if not tokens.are_decided:

@@ -269,10 +269,7 @@ class Entities:
         return await store_entity(self.table, entity)
 
     async def update(self, entity: Entity, change: Callable[[Entity], Entity]) -> Entity:
-        """Store `change(entity)`. After a conflict, load the entity and apply `change` again.
-
-        Costs one request, or none if `change` returns its argument, and two more for each conflict.
-        """
+        """Store `change(entity)`, in one request if it differs. After a conflict, load and change the entity again."""
 
         async def change_it(before: Entity) -> Entity:
             changed = change(before)
@@ -314,10 +311,7 @@ async def with_letters(table: Table, entity: Entity) -> Entity:
 
 
 async def store_entity(table: Table, entity: Entity) -> Entity:
-    """Write an entity with optimistic concurrency. Costs one request.
-
-    Raises `ConcurrencyConflictError`. After this error or a timeout, read the entity again.
-    """
+    """Write an entity in one request. Raises `ConcurrencyConflictError`; after this or a timeout, read it again."""
     includes: Sequence[Include] = ()
     if entity.refused is not None:
         kept, includes = entity.letters.changed(entity.refused)

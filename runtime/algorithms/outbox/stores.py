@@ -51,10 +51,7 @@ class DeduplicationStore:
             await self._forget(entity, [row_key(message_id)])
 
     async def evict(self, entity: str, latest: int, *, dry_run: bool = False) -> int:
-        """Delete the messages of an entity added up to `latest`, in microseconds. Return their number.
-
-        Costs one request for every 1,000 messages, and one for every 100 deleted.
-        """
+        """Delete the messages of an entity added up to `latest`, in microseconds. Return their number."""
         forgotten = 0
         rows = rows_between(self.table, entity, FIRST, LAST, ["AddedAt"])
         old = [row.row_key async for row in rows if _added_at(row) <= latest]
@@ -129,10 +126,7 @@ class Token(NamedTuple):
 
 
 class TokenStore:
-    """The tokens of messages that were sent but not processed, one row each. By default, a call costs one request.
-
-    Reads must be strongly consistent.
-    """
+    """The tokens of unprocessed messages, one row each. A call costs one request. Reads must be strongly consistent."""
 
     def __init__(self, table: Table) -> None:
         self.table = table

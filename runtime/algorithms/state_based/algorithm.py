@@ -127,10 +127,7 @@ class StateBased:
 
 @dataclass(eq=False, repr=False)
 class StateBasedOneByOne:
-    """Processes single messages of one handler, and publishes their outputs.
-
-    With `consumer_batches`, the ledger records in bulk which outputs are published.
-    """
+    """Processes single messages of one handler, and publishes their outputs, noted in bulk by `consumer_batches`."""
 
     algorithm: StateBased
     publish: Publish

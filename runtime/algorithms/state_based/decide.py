@@ -168,10 +168,7 @@ class Decider:
         self._replayer = Replayer(handler, business_id)
 
     def decide(self, draft: CommitDraft) -> None:
-        """Decide deliveries until there are no more, or the draft is full.
-
-        Raises `ReplayFailedError` and `DifferenceError`.
-        """
+        """Decide deliveries until the draft is full or all are. Raises `ReplayFailedError` and `DifferenceError`."""
         draft.outcomes.handler = self._handler.name
         draft.outcomes.business_id = self._business_id
         if draft.head.refuses:

@@ -186,10 +186,7 @@ def meets_digests(replayed: Replayed, version: Version) -> bool:
 
 
 def find_difference(handler: HandlerDefinition, replayed: Replayed, known: Version) -> Difference | None:
-    """Compare a replay with the digests of its version. Return `None` if both match. Raises `CodecError`.
-
-    A state recorded in another schema version is upcast first.
-    """
+    """Compare a replay, in the current schema version, with the digests of its version. Raises `CodecError`."""
     codec, record = handler.codec, known.record
     is_upcast = known.schema != codec.version
     recorded = codec.upcast(known.after, known.schema)

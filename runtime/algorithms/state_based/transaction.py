@@ -58,10 +58,7 @@ class Handled(NamedTuple):
 
 
 class CommitDraft:
-    """Collects new versions and outcomes on top of a history until it is full, and is then sealed.
-
-    `attempt`: the id of this attempt, or `None` without a document store.
-    """
+    """Collects new versions and outcomes on top of a history until it is full, and is then sealed."""
 
     def __init__(
         self,

@@ -100,10 +100,7 @@ class RetentionRules:
     )
 
     def as_of(self, now: int, open_batches: OpenBatches, *, allow_young: bool = False) -> TruncationRules:
-        """Return the rules for a truncation that begins at `now`.
-
-        Raises `UsageError` if neither age nor number is set, or if the age is below one day and `allow_young` is False.
-        """
+        """Return the rules for a truncation that begins at `now`. Raises `UsageError` for invalid rules."""
         age, window = self.older_than, self.redelivery_window
         if age is None and self.keep_last is None:
             raise UsageError("Specify the versions to delete: --older-than AGE, --keep-last N, or both.")
@@ -280,10 +277,7 @@ async def without_old_letters(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The rows and segments of a stream to delete.
-
-    Without `head`, these are only rows that an interrupted truncation left.
-    """
+    """The rows and segments to delete; without `head`, only rows that an interrupted truncation left."""
 
     stream: Stream
     first_event: int  # older ones are deleted

@@ -18,12 +18,11 @@ import json
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic.errors import PydanticUserError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
@@ -31,7 +30,6 @@ from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructT
 
 from handlers import App
 from handlers.handler import KeyKind, Route
-from handlers.message import message_name
 from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError, UsageError
 from runtime.messages import envelope
@@ -69,17 +67,6 @@ _EXPECTED = {
     "headers": ("map<string,string>", "string", "map<string,string>"),
 }
 """For each column, a description of the allowed types, and the types."""
-
-_JSON_TYPES: Mapping[type[DataType], Sequence[str]] = {
-    st.BooleanType: ["boolean"],
-    st.DecimalType: ["number", "integer", "string"],
-    st.IntegralType: ["integer", "number"],
-    st.FractionalType: ["number"],
-    st.ArrayType: ["array"],
-    StructType: ["object"],
-    MapType: ["object"],
-}
-"""The JSON types for fields of a struct. All other types become text."""
 
 _EXCESS = "excess"  # a column with the note of a large row, otherwise null
 _JOINED_HEADERS = "concat(array_join(map_keys(headers), ''), array_join(map_values(headers), ''))"
@@ -310,58 +297,6 @@ def _check_columns(log: DataFrame) -> DataFrame:
     return log.select(*REQUIRED, *given, whole.alias(_GIVEN))
 
 
-def tell_of_struct(
-    log: DataFrame, app: App, types: Collection[str] | None, say: Callable[[str], None]
-) -> None:
-    """Warn if the body is a struct with unknown fields or wrong types: Spark may have read null there."""
-    found = log.schema["body"].dataType if "body" in log.columns else None
-    if not isinstance(found, StructType):
-        return
-    models = {model for name, model in app.message_types.items() if types is None or name in types}
-    odd: list[str] = []
-    known: set[str] = set()
-    for model in sorted(models, key=message_name):
-        try:
-            schema = model.model_json_schema()
-        except PydanticUserError:  # some types have no schema
-            return
-        fields = schema.get("properties", {})
-        known |= {*fields, *model.model_fields}
-        for each in (each for each in found if each.name in fields):
-            name = f"{message_name(model)}.{each.name}"
-            odd += _unlike(name, each.dataType, fields[each.name], schema.get("$defs", {}))
-    odd += [f"no message has {each.name}" for each in found if each.name not in known]
-    if odd:
-        say(
-            f"The body of the log is a struct whose fields differ from the messages: {'; '.join(odd)}. If Spark read "
-            "it from JSON with a schema, values of other types are null. Pass the raw lines in a column line, or a "
-            "body of text."
-        )
-
-
-def _unlike(name: str, actual: DataType, wanted: Any, known: Mapping[str, Any]) -> Iterator[str]:  # noqa: ANN401
-    """Yield the differences between a type and the JSON schema of a field."""
-    wanted = known[wanted["$ref"].rpartition("/")[2]] if "$ref" in wanted else wanted
-    options = wanted.get("anyOf") or wanted.get("oneOf") or [wanted]
-    options = [known[each["$ref"].rpartition("/")[2]] if "$ref" in each else each for each in options]
-    kind = next((kind for type_, kind in _JSON_TYPES.items() if isinstance(actual, type_)), ["string"])
-    fitting = [each for each in options if each.get("type", kind[0]) in kind]
-    if not fitting:
-        if not isinstance(actual, st.NullType):
-            has = " or ".join(each["type"] for each in options if each["type"] != "null")
-            yield f"{name} is {has}, not {actual.simpleString()}"
-        return
-    if isinstance(actual, st.ArrayType) and all("items" in each for each in fitting):
-        yield from _unlike(f"{name}[]", actual.elementType, fitting[0]["items"], known)
-    if isinstance(actual, StructType) and all("properties" in each for each in fitting):
-        properties = {key: value for each in reversed(fitting) for key, value in each["properties"].items()}
-        for field in actual:
-            if field.name in properties:
-                yield from _unlike(f"{name}.{field.name}", field.dataType, properties[field.name], known)
-            else:
-                yield f"{name} has no {field.name}"
-
-
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
@@ -435,10 +370,7 @@ def texts(values: Iterable[str]) -> str:
 
 
 def first_of(cases: Iterable[tuple[str, str]], otherwise: str | None = None) -> str:
-    """Return an SQL expression: the value of the first condition that holds, else `otherwise` or null.
-
-    One flat CASE is cheaper than nested ones, whose code Spark repeats for each level.
-    """
+    """Return one flat CASE, cheaper than nested ones: the value of the first condition that holds, else `otherwise`."""
     branches = " ".join(f"WHEN {condition} THEN {value}" for condition, value in cases)
     if not branches:
         return otherwise or "NULL"
@@ -582,10 +514,7 @@ def _business_id(routes: _Routes, paths: Sequence[FieldPath]) -> str:
 
 
 def _with_keys(messages: DataFrame, types: Mapping[FieldPath, Collection[str]]) -> DataFrame:
-    """Add a column for each path: the business id named in the log if any, otherwise that in the body.
-
-    The column is null for message types without this path.
-    """
+    """Add a column for each path: the business id in the log, else in the body, of types with this path."""
     given = "nullif(given, '')"
     if isinstance(messages.schema["body"].dataType, BinaryType):
         return messages.selectExpr("*", *(f"{given} AS {_key_name(number)}" for number in range(len(types))))

@@ -142,11 +142,7 @@ def _here(path: str) -> Path:
 
 
 def find_on_disk(paths: Sequence[str], format_: str | None = None, *, may_be_empty: bool = False) -> LogFiles:
-    """List the files of a log on local disks.
-
-    `may_be_empty`: allow no files, for a stream. Raises `LogError` for a path that is missing, empty, or has a
-    wrong format.
-    """
+    """List the files of a log on local disks. Raises `LogError` if they are missing, empty, or of a wrong format."""
     roots = [str(_here(path)) for path in paths]
     found: list[tuple[str, str]] = []
     skipped: list[str] = []
@@ -213,10 +209,7 @@ def open_log(
     decoding: Decoding = AS_JSON,
     recorded: str = "",
 ) -> OpenedLog:
-    """Open a log. `say` is called with a remark on hidden files. Raises `LogError` and `UsageError`.
-
-    `recorded`: the input of the batch that is resumed, for Kafka topics.
-    """
+    """Open a log. `recorded`: the input of the batch that is resumed, for Kafka. Raises `LogError` and `UsageError`."""
     if is_kafka(log):
         from runtime.spark.logs.kafka import KafkaLog  # noqa: PLC0415 - of an extra
 

@@ -34,7 +34,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from eventstore import connect
 from eventstore.connect import portable_url
 from handlers import App
-from runtime.batch_options import BatchOptions, Step, TablePlace, check_app, remark
+from runtime.batch_options import BatchOptions, Step, TablePlace, check_app
 from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options, within
 from runtime.ledger.ledger import EPOCH, HIDDEN_EPOCHS, BatchRecord, BatchStatus, Ledger, check_id
@@ -44,7 +44,7 @@ from runtime.spark import session
 from runtime.spark.batch import Rounds, Work
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs import read
-from runtime.spark.logs.normalise import find_routes, group, normalise, tell_of_struct
+from runtime.spark.logs.normalise import find_routes, group, normalise
 from runtime.spark.worker.connection import Connection, open_current, open_table
 from runtime.spark.worker.outcomes import ARROW_OUTCOME, OUTCOMES, SUFFIX, OutcomeFileWriter
 
@@ -92,10 +92,7 @@ class Checkpoint:
     url: str
 
     def planned(self, epoch: int) -> Planned:
-        """Return the planned micro-batch of an epoch, without reading messages.
-
-        Raises `UsageError` for an unknown format, and `BatchRefusedError` for an incomplete checkpoint.
-        """
+        """Return the planned micro-batch of an epoch. Raises `UsageError` and `BatchRefusedError`."""
         after = self._offsets(epoch)
         before = self._offsets(epoch - 1) if epoch else [_NOTHING_READ] * len(after)
         before += [_NOTHING_READ] * (len(after) - len(before))
@@ -261,10 +258,7 @@ class Admission:
             )
 
     def find(self, rounds: Rounds, epoch: int, planned: Planned) -> BatchRecord | None:
-        """Return the record of an epoch, or `None` for a new epoch. Raises `BatchRefusedError`.
-
-        Costs one request, and two more for the first new epoch after a start.
-        """
+        """Return the record of an epoch, or `None` for a new one. Raises `BatchRefusedError`."""
         found, now = rounds.find(self.batch_id(epoch)), self.what(epoch, planned)
         if found is None and not self._follows:
             self._check_follows(rounds, epoch, planned)
@@ -487,9 +481,7 @@ def run_stream(
         to.check()
         send = partial(to.publish, place)
     chosen = given(BatchOptions, options)
-    stream = Stream(app, place, out, query, checkpoint, compact_after, chosen, publish=send)
-    stream.say = partial(remark, chosen.step)
-    return stream.start(df, trigger)
+    return Stream(app, place, out, query, checkpoint, compact_after, chosen, publish=send).start(df, trigger)
 
 
 @dataclass
@@ -505,7 +497,6 @@ class Stream:
     options: BatchOptions = field(default_factory=BatchOptions)
     done: Callable[[BatchRecord], None] = lambda _: None  # called after each epoch
     publish: PublishEpoch | None = None  # called for each committed epoch, again if Spark repeats it
-    say: Step = warnings.warn  # called with remarks on the log
     failure: Exception | None = field(default=None, init=False)  # stopped the query; Spark only has its text
     _is_prepared: bool = field(default=False, init=False)
     _partitions: int = field(default=0, init=False)
@@ -546,7 +537,6 @@ class Stream:
         with session.job_settings(spark):  # the query copies them
             log = normalise(df, self.options.source, self.options.limits)
             types = self.options.types_of(self.app)
-            tell_of_struct(df, self.app, types, self.say)
             routed = find_routes(log, self.app, types)
             checkpoint = self.admission.checkpoint.url
             writer = routed.writeStream.queryName(self.query).option("checkpointLocation", checkpoint)

@@ -342,10 +342,7 @@ class Connection:
         return table if self._loop is None else MeasuredTable(table, concurrency)
 
     def run_all(self, work: Iterable[Work[T] | Wait], concurrency: ConcurrencyLimit) -> Iterator[T]:
-        """Run coroutines, limited by `concurrency`, and yield their results as they end.
-
-        `work` is consumed lazily. If a coroutine raises, the others are cancelled.
-        """
+        """Run coroutines from a lazy sequence, and yield their results. An error cancels the others."""
         if self._loop is None:
             yield from self._group.run_all(work, concurrency.most)
         else:

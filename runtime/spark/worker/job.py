@@ -255,10 +255,7 @@ G = TypeVar("G", bound=Group | Chunk)
 def by_stream(
     given: Iterable[G | Wait], begin: Callable[[], S], work: Callable[[G, S], Coroutine[Any, Any, R]]
 ) -> Iterator[Coroutine[Any, Any, R] | Wait]:
-    """Yield a coroutine for each group, and waits that bound the memory of groups in progress.
-
-    Groups of one stream run in sequence, and share the value from `begin`.
-    """
+    """Yield a coroutine for each group, in sequence for one stream, and waits that bound their memory."""
     held = 0
 
     async def within_bounds(group: G, stream: S) -> R:
@@ -288,10 +285,7 @@ def by_stream(
 def prepared(
     group: Group, app: App, limits: MessageLimits, types: Collection[str] | None = None
 ) -> Deliveries | list[Outcome]:
-    """Prepare the deliveries of a group, or return their dead letters if the group has no stream.
-
-    `types`: the message types allowed in the log, `None` for all.
-    """
+    """Prepare the deliveries of a group, or return their dead letters if it has no stream."""
     if group.deliveries is not None:
         return group.deliveries
     handler = app.handlers.get(group.handler or "")
