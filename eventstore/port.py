@@ -24,6 +24,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from eventstore.errors import DamagedRowError, EventStoreError
+from eventstore.keys import escape, escape_bound
 
 ANY_ETAG = "*"
 """Matches any ETag."""
@@ -204,6 +205,51 @@ class Table(Protocol):
 def place_of(table: Table) -> tuple[str, str]:
     """Return a table's name and its store's URL without secrets. Either is "" if unknown."""
     return getattr(table, "name", ""), getattr(table, "store_url", "")
+
+
+Bounds = tuple[str, str, str]
+"""A partition or row key, and the first and the last of the other keys, all escaped."""
+
+LAST_KEY = "\U0010ffff" * 257
+"""Sorts after all stored keys."""
+
+PageKind = Literal["query", "scan", "scan_all"]
+
+
+class RangeTable(Table):
+    """A table that reads pages of a range of stored keys."""
+
+    async def query(
+        self,
+        partition_key: str,
+        first: str,
+        last: str,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        bounds = escape(partition_key), escape_bound(first), escape_bound(last)
+        return await self.page("query", bounds, select, continuation)
+
+    async def scan(
+        self,
+        row_key: str | None,
+        first: str = "",
+        last: str | None = None,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        low, high = escape_bound(first), LAST_KEY if last is None else escape_bound(last)
+        if row_key is None:
+            return await self.page("scan_all", ("", low, high), select, continuation)
+        return await self.page("scan", (escape(row_key), low, high), select, continuation)
+
+    async def page(
+        self, kind: PageKind, bounds: Bounds, select: Sequence[str] | None, continuation: str | None
+    ) -> Page:
+        """Read a page between two keys, of the partition in a query or of the row key in a scan."""
+        raise NotImplementedError
 
 
 Transaction = tuple[str, Sequence[Operation]]

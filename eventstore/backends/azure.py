@@ -32,11 +32,11 @@ from azure.core.pipeline.transport import AioHttpTransport
 from azure.core.rest import AsyncHttpResponse, HttpRequest
 from azure.data.tables.aio import TableServiceClient
 
-from eventstore import errors
+from eventstore import errors, port
 from eventstore.errors import EventStoreError, RowChangedError, StoreUnavailableError, StoreUrlError
-from eventstore.keys import escape, escape_bound, table_name, unescape
+from eventstore.keys import escape, table_name, unescape
 from eventstore.limits import prepare
-from eventstore.port import ANY_ETAG, Int64, Operation, Page, PerLoop, Row, Scope, Store, Table, Value, Verb
+from eventstore.port import ANY_ETAG, Int64, Operation, Page, Row, Scope, Value, Verb
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -488,7 +488,7 @@ _NO_TABLE = frozenset({"TableNotFound", "TableBeingDeleted", "ResourceNotFound"}
 _PASSING = frozenset({408, 429, 449})
 
 
-class AzureTable(Table):
+class AzureTable(port.RangeTable):
     scope: Scope = "network"
 
     def __init__(self, store: AzureStore, name: str) -> None:
@@ -499,34 +499,19 @@ class AzureTable(Table):
     async def get(self, partition_key: str, row_key: str) -> Row | None:
         return await self._row(escape(partition_key), escape(row_key), None)
 
-    async def query(
-        self,
-        partition_key: str,
-        first: str,
-        last: str,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
+    async def page(
+        self, kind: port.PageKind, bounds: port.Bounds, select: Sequence[str] | None, continuation: str | None
     ) -> Page:
-        stored_key = escape(partition_key)
-        if first and first == last:
-            row = await self._row(stored_key, escape(first), select)
+        key, low, high = bounds
+        if kind == "query" and low and low == high:
+            row = await self._row(key, low, select)
             return Page(() if row is None else (row,))
-        clauses = [("PartitionKey", "eq", stored_key), *_range("RowKey", first, last)]
-        return await self._page(clauses, select, continuation)
-
-    async def scan(
-        self,
-        row_key: str | None,
-        first: str = "",
-        last: str | None = None,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
-    ) -> Page:
-        clauses = _range("PartitionKey", first, last)
-        if row_key is not None:
-            clauses = [("RowKey", "eq", escape(row_key)), *clauses]
+        by, ranged = ("PartitionKey", "RowKey") if kind == "query" else ("RowKey", "PartitionKey")
+        clauses = [] if kind == "scan_all" else [(by, "eq", key)]
+        if low and low == high:
+            clauses.append((ranged, "eq", low))
+        else:
+            clauses += [(ranged, "ge", low)] * bool(low) + [(ranged, "le", high)] * (high != port.LAST_KEY)
         return await self._page(clauses, select, continuation)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
@@ -661,7 +646,7 @@ class AzureTable(Table):
         return EventStoreError(what)
 
 
-class AzureStore(Store):
+class AzureStore(port.Store):
     """The tables of one storage account."""
 
     scope: Scope = "network"
@@ -674,7 +659,7 @@ class AzureStore(Store):
             )
         self.url = account.endpoint
         self.account = account
-        self._clients = PerLoop(partial(Client, account))
+        self._clients = port.PerLoop(partial(Client, account))
 
     async def table(self, name: str, *, make: bool = True) -> AzureTable:
         table = AzureTable(self, table_name(name))
@@ -692,15 +677,6 @@ class AzureStore(Store):
 
 def _has_identity() -> bool:
     return importlib.util.find_spec("azure.identity") is not None
-
-
-def _range(name: str, first: str, last: str | None) -> list[tuple[str, str, str]]:
-    if first and first == last:
-        return [(name, "eq", escape_bound(first))]
-    clauses = [(name, "ge", escape_bound(first))] if first else []
-    if last is not None:
-        clauses.append((name, "le", escape_bound(last)))
-    return clauses
 
 
 def _select(select: Sequence[str] | None) -> str:

@@ -34,7 +34,7 @@ from eventstore.backends.rows import PAGE_BYTES, StoredRow, read_page, read_row
 from eventstore.errors import EventStoreError, StoreUnavailableError, StoreUrlError
 from eventstore.keys import BETWEEN_KEYS, escape, table_name
 from eventstore.limits import merge, prepare
-from eventstore.port import Operation, Page, Row, Value, Verb
+from eventstore.port import Bounds, Operation, Page, PageKind, Row, Value, Verb
 
 FORMAT = "consistent-messaging rows, format 1"
 """The comment of each SQL table of a store, which identifies such tables."""
@@ -479,9 +479,7 @@ class PostgresTable(row_format.SqlTable):
         rows = await self._store.session().fetch(self._sql.get, bounds)
         return read_row(bounds, rows[0]) if rows else None
 
-    async def page(
-        self, kind: row_format.PageKind, bounds: tuple[str, str, str], select: Sequence[str] | None
-    ) -> Page:
+    async def read(self, kind: PageKind, bounds: Bounds, select: Sequence[str] | None) -> Page:
         whole, session = self._sql.pages[kind], self._store.session()
         if select is None:
             return read_page(bounds, await session.fetch(whole, bounds), most=PAGE_BYTES)

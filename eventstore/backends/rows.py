@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from math import inf
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 import msgpack
@@ -19,9 +19,9 @@ import zstandard
 
 from eventstore import port
 from eventstore.errors import DamagedRowError
-from eventstore.keys import BETWEEN_KEYS, escape, escape_bound, unescape
+from eventstore.keys import BETWEEN_KEYS, unescape
 from eventstore.limits import MAX_BINARY_BYTES, MAX_PROPERTIES, MAX_STRING_UNITS
-from eventstore.port import ANY_ETAG, Int64, Page, Row, Value
+from eventstore.port import ANY_ETAG, Bounds, Int64, Page, PageKind, Row, Value
 
 # A row is two byte strings. `large` concatenates the large binary properties, shortest first. `small` is msgpack of the
 # others, with the lengths of the large ones, so that a reader can skip `large` or read only its beginning.
@@ -154,46 +154,23 @@ PAGE_BYTES = 4 * 2**20
 ALONG_BYTES = 64 * 2**10
 """The maximum size of a large part that is read together with the small part of its row."""
 
-_LAST = "\U0010ffff" * 257
-"""Sorts after all stored keys."""
-
-PageKind = Literal["query", "scan", "scan_all"]
-
 Decode = Callable[[bytes, Any], dict[str, Value]]
 """Returns the properties of a row from its small part and the value selected for the large one."""
 
 
-class SqlTable(port.Table):
-    """A table whose pages are ranges of stored keys."""
+class SqlTable(port.RangeTable):
+    """A table that reads pages with SQL statements, from the key at which the page before ended."""
 
-    async def query(
-        self,
-        partition_key: str,
-        first: str,
-        last: str,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
+    async def page(
+        self, kind: PageKind, bounds: Bounds, select: Sequence[str] | None, continuation: str | None
     ) -> Page:
-        stored_key, low, high = escape(partition_key), escape_bound(first), escape_bound(last)
-        return await self.page("query", (stored_key, continuation or low, high), select)
-
-    async def scan(
-        self,
-        row_key: str | None,
-        first: str = "",
-        last: str | None = None,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
-    ) -> Page:
-        low, high = escape_bound(first), _LAST if last is None else escape_bound(last)
+        key, low, high = bounds
+        if kind == "query":
+            return await self.read(kind, (key, continuation or low, high), select)
         low, _, low_row = (continuation or low).partition(BETWEEN_KEYS)
-        if row_key is None:
-            return await self.page("scan_all", (high, low, low_row), select)
-        return await self.page("scan", (escape(row_key), low, high), select)
+        return await self.read(kind, (key, low, high) if kind == "scan" else (high, low, low_row), select)
 
-    async def page(self, kind: PageKind, bounds: tuple[str, str, str], select: Sequence[str] | None) -> Page:
+    async def read(self, kind: PageKind, bounds: Bounds, select: Sequence[str] | None) -> Page:
         """Read a page with the SQL statement of this kind."""
         raise NotImplementedError
 

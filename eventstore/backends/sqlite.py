@@ -26,19 +26,11 @@ from weakref import WeakSet
 
 from eventstore import errors, port
 from eventstore.backends import rows as row_format
-from eventstore.backends.rows import (
-    Dictionaries,
-    Dictionary,
-    PageKind,
-    StoredRow,
-    etag_number,
-    kind_of,
-    read_page,
-)
+from eventstore.backends.rows import Dictionaries, Dictionary, StoredRow, etag_number, kind_of, read_page
 from eventstore.errors import DamagedRowError, RowChangedError, StoreUnavailableError, StoreUrlError
 from eventstore.keys import BETWEEN_KEYS, escape, escape_bound, table_name
 from eventstore.limits import merge, prepare
-from eventstore.port import ANY_ETAG, Operation, Page, Row, TransactionResult, Value, Verb
+from eventstore.port import ANY_ETAG, Bounds, Operation, Page, PageKind, Row, Value, Verb
 
 BUSY_SECONDS = 60
 FEWEST_TOGETHER = 8
@@ -462,7 +454,7 @@ class SqliteTable(row_format.SqlTable):
         rows = self._read(self.sql.get, (escape(partition_key), escape(row_key))).rows
         return rows[0] if rows else None
 
-    async def page(self, kind: PageKind, bounds: tuple[str, str, str], select: Sequence[str] | None) -> Page:
+    async def read(self, kind: PageKind, bounds: Bounds, select: Sequence[str] | None) -> Page:
         if select is None:
             return self._read(self.sql.pages[kind], bounds, inf if kind == "query" else row_format.PAGE_BYTES)
         if kind == "query" and (along := self._project_first(bounds, select)):
@@ -494,7 +486,7 @@ class SqliteTable(row_format.SqlTable):
         with self._store.writing() as connection:
             return changes.carry_out(connection)
 
-    async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[TransactionResult]:
+    async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[port.TransactionResult]:
         """Run several transactions as one SQLite transaction. A refused one is rolled back alone."""
         checked: list[Changes | Exception] = []
         for partition_key, operations in transactions:
@@ -508,7 +500,7 @@ class SqliteTable(row_format.SqlTable):
             self._store.connection().dictionaries.pop(self.name, None)  # a new one was rolled back
             raise
 
-    def _transact_each(self, checked: Sequence[Changes | Exception]) -> list[TransactionResult]:
+    def _transact_each(self, checked: Sequence[Changes | Exception]) -> list[port.TransactionResult]:
         with self._store.writing() as connection:
             if (together := self._attempt_together(checked, connection)) is not None:
                 return together
@@ -516,7 +508,7 @@ class SqliteTable(row_format.SqlTable):
 
     def _attempt_together(
         self, checked: Sequence[Changes | Exception], connection: SqliteConnection
-    ) -> list[TransactionResult] | None:
+    ) -> list[port.TransactionResult] | None:
         """Run transactions of one insert or one replacement each: one statement for all inserts, one for the rest.
 
         Return None, and change nothing, if they are few, two share a partition, or one is of another kind or refused.
@@ -631,7 +623,7 @@ class SqliteTable(row_format.SqlTable):
         with self._store.reading() as connection, closing(connection.execute(sql, bounds)) as cursor:
             return read_page(bounds, self.plain(connection, cursor), most=most)
 
-    def _project_first(self, bounds: tuple[str, str, str], select: Sequence[str]) -> Page | None:
+    def _project_first(self, bounds: Bounds, select: Sequence[str]) -> Page | None:
         """Read rows in one statement. Return None if one statement cannot return all requested large properties."""
         # It returns those of the first row, a stream's header or the first of some events, up to `ALONG_BYTES`.
         with self._store.reading() as connection:
@@ -667,14 +659,14 @@ class SqliteTable(row_format.SqlTable):
             raise
 
 
-def _attempt(changes: Changes, connection: SqliteConnection) -> TransactionResult:
+def _attempt(changes: Changes, connection: SqliteConnection) -> port.TransactionResult:
     """Run one of several transactions. If it is refused, roll it back alone and return the error."""
     # A single refused operation has changed nothing, so only several need a savepoint.
     execute, several = connection.statement.execute, len(changes.operations) > 1
     if several:
         execute("SAVEPOINT one")
     try:
-        result: TransactionResult = changes.carry_out(connection)
+        result: port.TransactionResult = changes.carry_out(connection)
     except sqlite3.Error:
         raise
     except Exception as error:  # noqa: BLE001 - any error of this transaction is its result
