@@ -20,17 +20,8 @@ from pyspark.sql import functions as sf
 
 from eventstore import EventStoreError, KeyRange
 from eventstore.stream import count_and_split
-from runtime.algorithms.state_based.truncation import (
-    MINIMUM_AGE,
-    HeldBy,
-    Truncated,
-    TruncationChoices,
-    TruncationRules,
-    ago,
-    take_letters,
-    take_versions,
-    truncate_stream,
-)
+from runtime.algorithms.state_based import truncation
+from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationChoices, TruncationRules
 from runtime.archives.versions import LetterPart, VersionPart, prepare_parts
 from runtime.batch_options import TablePlace, Wrap
 from runtime.clock import Clock, system_clock
@@ -192,7 +183,7 @@ def truncate(
         try:
             # Collected, not aggregated by Spark, which could repeat part of the job after versions were deleted.
             report = chosen.report
-            truncation = _summed(documents_of(found)) if report is None else _reported(found, str(report))
+            done = _summed(documents_of(found)) if report is None else _reported(found, str(report))
         except BatchFailedError as error:
             if LeaseLostError.__name__ in str(error.__cause__):  # Spark has only the text of a worker's error
                 raise LeaseLostError(str(error)) from error
@@ -203,9 +194,9 @@ def truncate(
                 policy = connection.run(policies.get(Scope()))
                 age = policy.rules.older_than if policy.rules and not policy.hold else None
             if age is not None:
-                connection.run(ledger.prune(now - max(age, MINIMUM_AGE)))
+                connection.run(ledger.prune(now - max(age, truncation.MINIMUM_AGE)))
                 connection.run(prune_publications(paced, chosen.clock))
-    return replace(truncation, requests=truncation.requests + paced.calls)
+    return replace(done, requests=done.requests + paced.calls)
 
 
 def _reported(found: DataFrame, folder: str) -> Truncation:
@@ -257,8 +248,8 @@ class TruncationJob:
         if decision.rules is None or decision.rules.rules is None:
             return None, None
         rules = decision.rules.rules.as_of(self.now, self.open_batches)
-        give_up = ago(self.now, self.options.give_up_letters_older_than)
-        acknowledged = ago(self.now, self.options.acknowledged_after)
+        give_up = truncation.ago(self.now, self.options.give_up_letters_older_than)
+        acknowledged = truncation.ago(self.now, self.options.acknowledged_after)
         if acknowledged is None:
             acknowledged = rules.acknowledged
         return decision.rules.scope.level, replace(rules, acknowledged=acknowledged, give_up=give_up)
@@ -317,8 +308,11 @@ class _Worker:
 
                 take = partial(versions.add, handler, business_id)
                 with suppress(StoredDataError):  # nothing is deleted from a corrupt stream
-                    up_to = await take_versions(self.table, key, rules, RetryPolicy(), take)
-                    exported[key] = up_to, await take_letters(self.table, key, rules, RetryPolicy(), add)
+                    up_to = await truncation.take_versions(self.table, key, rules, RetryPolicy(), take)
+                    exported[key] = (
+                        up_to,
+                        await truncation.take_letters(self.table, key, rules, RetryPolicy(), add),
+                    )
             versions.close()
             letters.close()
         return exported
@@ -338,7 +332,7 @@ class _Worker:
         if rules is None:
             return _row(handler, None, None)
         try:
-            truncated = await truncate_stream(
+            truncated = await truncation.truncate_stream(
                 self.table,
                 key,
                 rules,

@@ -21,19 +21,10 @@ from runtime.clock import to_datetime
 from runtime.messages.envelope import IdKey, join_ids, pack_ids, unpack_ids
 from runtime.versions import limits
 from runtime.versions import properties as typed
+from runtime.versions import run as runs
 from runtime.versions.dead_letters import NONE_WAIT, WAITING_PROPERTIES, Waiting, read_waiting
 from runtime.versions.properties import expect, expect_all
-from runtime.versions.run import (
-    Commit,
-    Run,
-    RunIndex,
-    VersionColumns,
-    compress,
-    dates,
-    decompress,
-    pack_columns,
-    unpack_columns,
-)
+from runtime.versions.run import Commit, Run, RunIndex, VersionColumns
 
 # Segments are concatenated, so that appending one does not decode the others. The ids are stored apart, because each
 # load searches them.
@@ -84,13 +75,13 @@ class Segment(NamedTuple):
     @classmethod
     def of(cls, versions: VersionColumns, schema: int, before: bytes, commit: Commit) -> Segment:
         """Make the segment of versions that follow the encoded state `before`."""
-        columns = pack_columns(schema, None, versions)
+        columns = runs.pack_columns(schema, None, versions)
         ids = pack_ids(versions.message_ids)
         length, batch, written_at, number = commit
-        newest, undated = dates(versions.enqueued_at)
+        newest, undated = runs.dates(versions.enqueued_at)
         # A small segment is compressed with the whole tail, which has similar ones.
         # Otherwise the state before serves as dictionary.
-        data = compress(columns, before) if len(columns) > _RAW_BYTES else columns
+        data = runs.compress(columns, before) if len(columns) > _RAW_BYTES else columns
         return cls(length, batch, written_at, newest, undated, len(columns), ids, data, number)
 
 
@@ -194,8 +185,10 @@ class Tail:
         commits = []
         for segment in self.segments:
             with _reading():
-                data = decompress(segment.data, state) if segment.data[:4] == _ZSTANDARD else segment.data
-                columns = unpack_columns(data, list(islice(ids, segment.length))).versions
+                data = (
+                    runs.decompress(segment.data, state) if segment.data[:4] == _ZSTANDARD else segment.data
+                )
+                columns = runs.unpack_columns(data, list(islice(ids, segment.length))).versions
             versions.extend(columns)
             state = columns.after(state)
             commits.append(segment.commit)
@@ -206,7 +199,7 @@ class Tail:
         begin = self.first, self.schema, self.before
         sizes = self.length, self.count, self.raw_bytes
         body: bytes = msgpack.packb((*begin, *sizes, self.packed_ids, self.packed))
-        stored = compress(body) if len(body) > _RAW_TAIL_BYTES else body
+        stored = runs.compress(body) if len(body) > _RAW_TAIL_BYTES else body
         packed: bytes = msgpack.packb((_FORMAT, crc32(body), stored))
         return packed
 
@@ -219,7 +212,7 @@ def read_tail(data: bytes) -> Tail:
             raise ValueError(f"format {form} is unknown; this code reads format {_FORMAT}")
         checksum, body = fields
         if expect(body, bytes)[:4] == _ZSTANDARD:
-            body = decompress(body)
+            body = runs.decompress(body)
         if crc32(body) != expect(checksum, int):
             raise ValueError("its bytes do not match its checksum")
         values = expect(unpack(body, most=len(_FIELDS)), list)

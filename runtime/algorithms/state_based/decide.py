@@ -15,14 +15,8 @@ from handlers import CodecError, Context, Published
 from handlers.app import HandlerDefinition
 from handlers.handler import Method
 from runtime.algorithms.algorithm import decided_before, failure_of, settle
-from runtime.algorithms.state_based.replay import (
-    IN_A_ROW,
-    Copy,
-    Replayed,
-    Replayer,
-    find_difference,
-    meets_digests,
-)
+from runtime.algorithms.state_based import replay
+from runtime.algorithms.state_based.replay import Copy, Replayed, Replayer, find_difference
 from runtime.algorithms.state_based.transaction import CommitDraft, Failure, Handled, Newest
 from runtime.clock import Clock, shown_time
 from runtime.documents.store import object_folder
@@ -218,7 +212,7 @@ class Decider:
         """Return the consecutive deliveries from a position on that are exact copies of known messages."""
         deliveries, found = draft.deliveries, []
         ids, types = deliveries.envelopes.message_ids, deliveries.envelopes.types
-        for place in range(position, min(position + IN_A_ROW, len(deliveries))):
+        for place in range(position, min(position + replay.IN_A_ROW, len(deliveries))):
             message, version = deliveries.messages[place], draft.find(deliveries.keys[place])
             if (
                 version is None
@@ -266,7 +260,7 @@ class Decider:
         """Replay consecutive known messages, up to the first one that fails."""
         replayed, error = self._replayer.replay_all(known)
         for each, found in zip(known, replayed, strict=False):
-            if meets_digests(found, each.version):
+            if replay.meets_digests(found, each.version):
                 self._conclude(each, found.published, draft)
             else:
                 self._compare(each, found, draft)

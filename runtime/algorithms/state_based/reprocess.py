@@ -33,20 +33,12 @@ from runtime.messages.envelope import NO_OUTPUTS, Envelope, Envelopes, IdKey, di
 from runtime.messages.outcome import Outcome, Outcomes, Output, Reason, Status, dead_letter, outputs_of
 from runtime.messages.parsing import Deliveries, Delivery, Prepared, is_copy, prepare
 from runtime.retries import READ_AGAIN
+from runtime.versions import stream as streams
 from runtime.versions.head import Head
 from runtime.versions.properties import error_location
 from runtime.versions.readable import changes, decode, read_state
 from runtime.versions.run import Run, RunVersions, Version
-from runtime.versions.stream import (
-    History,
-    NewestState,
-    StreamUpdate,
-    append,
-    copy_versions,
-    load,
-    read_whole,
-    stream_partition,
-)
+from runtime.versions.stream import History, NewestState, StreamUpdate, append, load
 
 NEW, GONE = "new", "gone"
 """Values of the header that marks an output that only one of the two runs has."""
@@ -123,7 +115,9 @@ class Reprocessor:
         retries = self.algorithm.retries.start()
         while True:
             try:
-                key = stream_partition(self.algorithm.table, self.algorithm.handler.name, business_id).key
+                key = streams.stream_partition(
+                    self.algorithm.table, self.algorithm.handler.name, business_id
+                ).key
                 with error_location(self.algorithm.table, key):
                     return await _Stream(self, business_id, Deliveries.of(deliveries)).follow()
             except InvalidKeyError:
@@ -153,7 +147,7 @@ class _Stream:
         self._were: dict[IdKey, Envelope] = {}  # messages of the recorded run that changed or are gone
 
     async def follow(self) -> Outcomes:
-        read = await read_whole(self._of.recorded, self._handler.name, self._business_id)
+        read = await streams.read_whole(self._of.recorded, self._handler.name, self._business_id)
         if read is not None:
             self._recorded = read
             versions = (version for run in read[1] for version in RunVersions(run))
@@ -336,7 +330,7 @@ class _Stream:
         """Copy the recorded versions that are equal so far. Idempotent."""
         head, runs = self._recorded
         history = await load(self._algorithm.table, self._handler, self._business_id, ())
-        history = await copy_versions(history, head, runs, followed)
+        history = await streams.copy_versions(history, head, runs, followed)
         own = history.head if history.head.versions else base.head
         await append(history, StreamUpdate(own._replace(followed=followed, shared=False)))
         return await load(self._algorithm.table, self._handler, self._business_id, set(self._chosen))
