@@ -7,7 +7,7 @@ be deleted. Its versions may come from several commits.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from operator import sub
@@ -318,6 +318,15 @@ class Run:
     def states_before(self) -> list[bytes]:
         return self.versions.states_before(self.before)
 
+    def all(self) -> list[Version]:
+        """Return the versions, oldest first."""
+        commits = [commit for commit in self.commits for _ in range(commit.length)]
+        rows = zip(self.versions, self.states_before(), commits, strict=True)
+        return [
+            Version(number, row, before, before if row.after is None else row.after, self.schema, *commit[1:])
+            for number, (row, before, commit) in enumerate(rows, self.first)
+        ]
+
     def data(self) -> bytes:
         return compress(pack_columns(self.schema, self.before, self.versions))
 
@@ -405,25 +414,3 @@ class Version(NamedTuple):
     @property
     def message_id(self) -> str:
         return envelope.id_text(self.record.message_id)
-
-
-class RunVersions:
-    """The versions of one run, created on demand."""
-
-    __slots__ = ("_commits", "_records", "_run", "_states")
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._records = list(run.versions)
-        self._states = run.states_before()
-        self._commits = [commit for commit in run.commits for _ in range(commit.length)]
-
-    def __iter__(self) -> Iterator[Version]:
-        return map(self.at, range(len(self._states)))
-
-    def at(self, position: int) -> Version:
-        run, record, before = self._run, self._records[position], self._states[position]
-        after, commit = before if record.after is None else record.after, self._commits[position]
-        number = run.first + position
-        written = commit.batch, commit.written_at, commit.number
-        return Version(number, record, before, after, run.schema, *written)

@@ -37,7 +37,6 @@ from runtime.versions.run import (
     Commit,
     MadeColumns,
     Run,
-    RunVersions,
     StateVersion,
     Version,
     read_ids,
@@ -61,7 +60,7 @@ class LoadedVersions:
         self._tail = tail
         self._events = {event.version: event for event in events}
         self._places: dict[IdKey, tuple[int, int]] = {}
-        self._decoded: tuple[int, RunVersions] | None = None
+        self._decoded: tuple[int, list[Version]] | None = None
         if tail is not None:
             ids_of_tail = tail.ids()
             if not wanted.isdisjoint(ids_of_tail):
@@ -88,8 +87,8 @@ class LoadedVersions:
         if self._decoded is None or self._decoded[0] != event:
             tail = self._tail if event == NO_EVENT else None
             run = read_run(self._events[event]) if tail is None else tail.run()
-            self._decoded = (event, RunVersions(run))
-        return self._decoded[1].at(position)
+            self._decoded = (event, run.all())
+        return self._decoded[1][position]
 
     def event(self, number: int) -> RecordedEvent | None:
         return self._events.get(number)
@@ -517,7 +516,7 @@ async def made_by(table: Table, key: str) -> tuple[int, list[IdKey]]:
 async def versions(table: Table, handler: str, business_id: str) -> list[Version] | None:
     """Return all stored versions, oldest first, or `None` without a stream. Costs one request for every 1,000 runs."""
     found = await read_whole(table, handler, business_id)
-    return None if found is None else [version for run in found[1] for version in RunVersions(run)]
+    return None if found is None else [version for run in found[1] for version in run.all()]
 
 
 async def read_whole(table: Table, handler: str, business_id: str) -> tuple[Head, list[Run]] | None:

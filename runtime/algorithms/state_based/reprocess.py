@@ -37,7 +37,7 @@ from runtime.versions import stream as streams
 from runtime.versions.head import Head
 from runtime.versions.properties import error_location
 from runtime.versions.readable import changes, decode, read_state
-from runtime.versions.run import Run, RunVersions, Version
+from runtime.versions.run import Run, Version
 from runtime.versions.stream import History, NewestState, StreamUpdate, append, load
 
 NEW, GONE = "new", "gone"
@@ -150,7 +150,7 @@ class _Stream:
         read = await streams.read_whole(self._of.recorded, self._handler.name, self._business_id)
         if read is not None:
             self._recorded = read
-            versions = (version for run in read[1] for version in RunVersions(run))
+            versions = (version for run in read[1] for version in run.all())
             self._versions = list(takewhile(self._of.has, versions))
         if self._recorded[0].refuses:
             for envelope in self._deliveries.envelopes:

@@ -29,16 +29,7 @@ from runtime.versions.dead_letters import Letter, Waiting, given_up
 from runtime.versions.head import HEAD_PROPERTIES, NO_EVENT, Head, read_head
 from runtime.versions.index import index_below
 from runtime.versions.properties import error_location
-from runtime.versions.run import (
-    INDEX_PROPERTIES,
-    Commit,
-    Run,
-    RunIndex,
-    RunVersions,
-    Version,
-    read_index,
-    read_run,
-)
+from runtime.versions.run import INDEX_PROPERTIES, Commit, Run, RunIndex, Version, read_index, read_run
 
 DAY = 24 * 3600 * 1_000_000
 MINIMUM_AGE = DAY
@@ -356,10 +347,10 @@ async def take_versions(
         for run in gone:
             if run.event != NO_EVENT:
                 (event,) = await Stream.read_events(stream, run.event, run.event)
-                for version in RunVersions(read_run(event)):
+                for version in read_run(event).all():
                     take(version)
         if head.tail is not None and head.tail.first <= last:
-            for version in RunVersions(head.tail.run()):
+            for version in head.tail.run().all():
                 if version.number <= last:
                     take(version)
         return last
