@@ -25,10 +25,9 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
-from handlers.app import App, HandlerDefinition
+from handlers.app import App, Handler, HandlerDefinition
 from handlers.context import Context
 from handlers.errors import NondeterminismError
-from handlers.handler import Handler
 
 running: dict[int, list[NondeterminismError]] = {}
 """The violations of each thread that runs a handler under guard; usually empty."""

@@ -9,8 +9,8 @@ from functools import partial
 
 from eventstore import Table
 from handlers import App
+from handlers.app import Route
 from handlers.guard import guarded
-from handlers.handler import Route
 from runtime.algorithms import choice
 from runtime.algorithms.algorithm import AT_ONCE, Algorithm, Publish, fresh_id, has_stream
 from runtime.algorithms.choice import AlgorithmName, Dependencies

@@ -24,8 +24,7 @@ from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 from handlers import App, Context, Message, State
-from handlers.app import CallInterceptor, HandlerDefinition
-from handlers.handler import Method
+from handlers.app import CallInterceptor, HandlerDefinition, Method
 from runtime.algorithms.algorithm import CallCrashedError, CallTimedOutError
 from runtime.messages.parsing import ParsingTimedOutError
 

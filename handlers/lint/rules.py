@@ -167,7 +167,7 @@ STAR_MODULES = frozenset(name.partition(".")[0] for name in (*_CALLED, *_READ))
 
 _SAME = {
     **dict.fromkeys(("posixpath", "ntpath"), "os.path"),
-    **dict.fromkeys(listed("handlers.{app context handler message}"), "handlers"),
+    **dict.fromkeys(listed("handlers.{app context message}"), "handlers"),
     **dict.fromkeys(listed("collections.abc typing_extensions"), "typing"),
     **dict.fromkeys(listed("io.open _io.open"), "builtins.open"),
     **dict.fromkeys(listed("pydantic.{fields main functional_validators}"), "pydantic"),

@@ -16,12 +16,11 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from handlers.app import App, HandlerDefinition
+from handlers.app import App, Handler, HandlerDefinition, settle
 from handlers.context import Context, Published, message_codec
 from handlers.draws import Seed, SeededRandom
-from handlers.errors import CodecError, InputStateChangedError, SpecError
+from handlers.errors import CodecError, SpecError
 from handlers.guard import guarded
-from handlers.handler import Handler
 from handlers.message import Message, State, message_name
 
 S = TypeVar("S", bound=State)
@@ -41,25 +40,12 @@ class HandlerResult(NamedTuple):
 
 
 def handle(handler: HandlerDefinition, before: bytes, message: Message, context: Context) -> HandlerResult:
-    """Call the newest method for a message on an encoded state.
-
-    Raises the handler's errors, `CodecError` for an invalid result, and `InputStateChangedError` if the handler mutated
-    its input state.
-    """
+    """Call the newest method for a message on an encoded state. Raises the handler's errors, and those of `settle`."""
     codec, route = handler.codec, handler.routes[message_name(type(message))]
-    state = codec.reread(before)
-    method = route.revisions[route.newest]
+    state, method = codec.reread(before), route.revisions[route.newest]
+    values = list(state.__dict__.values())
     returned = method(state, _round_trip(message), context)
-    if returned is None:
-        raise CodecError(
-            f"{method.__qualname__} returned None: return the next state, or the input state unchanged."
-        )
-    after = codec.write(returned)
-    if codec.write(state) != before:
-        raise InputStateChangedError(
-            f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
-        )
-    after = before if returned is state else codec.canonical(returned, after)[1]
+    after = settle(handler, method, state, values, before, returned, context)[1]
     return HandlerResult(after, tuple(context.published), dict(context.captured))
 
 

@@ -11,16 +11,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from pydantic import ValidationError
 
-import handlers
 from eventstore import Table
-from handlers import Context, State
-from handlers.app import HandlerDefinition
+from handlers import HandlersError, NondeterminismError, OutputsTooLargeError
 from handlers.codec import all_problems
-from handlers.handler import Method
 from runtime.ledger.batch import PARKED, BatchContext, OpenBatches
 from runtime.messages.envelope import SIZE, Envelope, IdKey, id_key
 from runtime.messages.outcome import Outcome, Output, Reason, dead_letter
@@ -92,56 +89,16 @@ class CallCrashedError(Exception):
     """Raised instead of making a call that is known to crash its process."""
 
 
-def settle(  # noqa: PLR0917 - called for each message: by position, which is faster
-    handler: HandlerDefinition,
-    method: Method,
-    state: State,
-    values: list[Any],
-    before: bytes,
-    returned: Any,  # noqa: ANN401 - what the user's code returned
-    context: Context,
-) -> tuple[State, bytes]:
-    """Check the result of a method call. Return the next state, as a replay reads it, and its bytes.
-
-    `values`: the field values of the input `state` before the call. Raises `HandlersError`.
-    """
-    codec, plain = handler.codec, handler.codec.plain
-    if context.exceeded is not None:  # the handler may have caught the error
-        raise context.exceeded
-    if type(returned) is not handler.state_type:
-        name, kind = getattr(method, "__qualname__", "The handler"), type(returned).__name__
-        if returned is None:
-            raise handlers.CodecError(
-                f"{name} returned None: return the next state, or the input state unchanged."
-            )
-        raise handlers.CodecError(
-            f"{name} returned a {kind}: return the next state, a {handler.state_type.__name__}."
-        )
-    if plain is not None:
-        if not plain.is_unchanged(state, values):
-            raise _changed(handler)
-        if returned is state:
-            return state, before
-        after = codec.write(returned)
-        if plain.survives(returned, after):
-            return returned, after
-    else:
-        after = codec.write(returned)
-        if (after if returned is state else codec.write(state)) != before:
-            raise _changed(handler)
-    return (codec.reread(before), before) if returned is state else codec.canonical(returned, after)
-
-
 def failure_of(error: BaseException) -> HandlerFailedError:
     """Convert an exception of a handler to an error with the text and reason of a dead letter."""
     frame = users_frame(error)
     place = "" if frame is None else f" ({Path(frame.filename).name}, line {frame.lineno})"
     match error:
-        case handlers.OutputsTooLargeError():
+        case OutputsTooLargeError():
             return HandlerFailedError(f"{error}{place}", Reason.TOO_LARGE)
-        case handlers.NondeterminismError():
+        case NondeterminismError():
             return HandlerFailedError(str(error))  # its text already says where
-        case handlers.HandlersError():
+        case HandlersError():
             return HandlerFailedError(f"{error}{place}")
         case CallTimedOutError():
             return HandlerFailedError(f"{error}{place}", Reason.HANDLER_TIMEOUT)
@@ -156,12 +113,6 @@ def failure_of(error: BaseException) -> HandlerFailedError:
     except Exception:  # noqa: BLE001 - the error is a handler's, and may be anything
         text = "(its text cannot be shown)"
     return HandlerFailedError(f"{type(error).__name__}: {text}{place}")
-
-
-def _changed(handler: HandlerDefinition) -> handlers.InputStateChangedError:
-    return handlers.InputStateChangedError(
-        f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
-    )
 
 
 async def publish_all(table: Table, publish: Publish, outputs: Iterable[Output]) -> None:

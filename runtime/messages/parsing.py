@@ -14,10 +14,9 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from handlers import Message
-from handlers.app import HandlerDefinition
+from handlers.app import HandlerDefinition, KeyKind, Route
 from handlers.codec import all_problems, is_text, unpack
 from handlers.context import message_codec
-from handlers.handler import KeyKind, Route
 from runtime.clock import EARLIEST
 from runtime.messages.envelope import Envelope, Envelopes, IdKey, canonical, fingerprint, id_keys
 from runtime.messages.limits import NOT_KEPT, USUAL, MessageLimits, TooLarge, find_excesses, is_note

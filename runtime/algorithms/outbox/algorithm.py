@@ -22,7 +22,7 @@ from functools import partial
 from eventstore import ConcurrencyConflictError, InvalidKeyError, Table
 from eventstore.keys import escape
 from handlers import Context
-from handlers.app import HandlerDefinition
+from handlers.app import HandlerDefinition, settle
 from runtime.algorithms import algorithm as base
 from runtime.algorithms.algorithm import AT_ONCE, Publish, Refusals, decided_before, has_stream, publish_all
 from runtime.algorithms.outbox.entity import Entities, Entity, Entry
@@ -184,7 +184,7 @@ class OutboxAlgorithm(ABC):
         def call() -> bytes:
             values = list(state.__dict__.values())
             returned = method(state, message.message, context)
-            return base.settle(handler, method, state, values, before, returned, context)[1]
+            return settle(handler, method, state, values, before, returned, context)[1]
 
         try:
             after = handler.interceptor.call(call, lambda: context)

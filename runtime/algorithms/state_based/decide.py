@@ -12,9 +12,8 @@ from math import inf
 from typing import TypeVar
 
 from handlers import CodecError, Context, Published
-from handlers.app import HandlerDefinition
-from handlers.handler import Method
-from runtime.algorithms.algorithm import decided_before, failure_of, settle
+from handlers.app import HandlerDefinition, Method, settle
+from runtime.algorithms.algorithm import decided_before, failure_of
 from runtime.algorithms.state_based import replay
 from runtime.algorithms.state_based.replay import Copy, Replayed, Replayer, find_difference
 from runtime.algorithms.state_based.transaction import CommitDraft, Failure, Handled, Newest

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from eventstore import InvalidKeyError, Table
 from handlers import CodecError, Context, Message, Published, State
-from handlers.app import HandlerDefinition
-from handlers.handler import Route
-from runtime.algorithms.algorithm import HandlerFailedError, failure_of, settle
+from handlers.app import HandlerDefinition, Route, settle
+from runtime.algorithms.algorithm import HandlerFailedError, failure_of
 from runtime.messages.envelope import NO_OUTPUTS, IdKey, digest_outputs, digest_state, id_key
 from runtime.messages.outcome import Outcome, Output, Reason, outputs_of
 from runtime.messages.parsing import Delivery, Prepared, has_fingerprint, is_copy

@@ -29,7 +29,7 @@ from pyspark.sql import types as st
 from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
 from handlers import App
-from handlers.handler import KeyKind, Route
+from handlers.app import KeyKind, Route
 from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError, UsageError
 from runtime.messages import envelope

@@ -21,7 +21,7 @@ from pyspark import TaskContext
 from eventstore import Table
 from handlers import App
 from runtime.algorithms.choice import BatchAlgorithm, Dependencies, make_batch_algorithms, make_outboxes
-from runtime.algorithms.state_based.together import MAX_CHUNK_DELIVERIES, SMALL_DELIVERIES, StreamsTogether
+from runtime.algorithms.state_based.algorithm import MAX_CHUNK_DELIVERIES, SMALL_DELIVERIES, StreamsTogether
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.dead_letters import TableLetters
 from runtime.documents.store import open_documents

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from handlers import App, AppError, Context, Handler, Message, State, handles
-from handlers.handler import KeyKind, Route, handler_name
+from handlers.app import KeyKind, Route, handler_name
 from handlers.message import message_aliases, message_name
 from samples.shooting_range import app as shooting_range
 from tests.unit.handlers.bell import Data, Rang, bell

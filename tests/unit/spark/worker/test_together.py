@@ -16,7 +16,7 @@ from eventstore import InterceptedTable, StoreUnavailableError, connect, drive
 from eventstore.backends import rows, sqlite
 from eventstore.backends.sqlite import SqliteTable
 from eventstore.port import MultiPartitionTable
-from runtime.algorithms.state_based.together import StreamsTogether
+from runtime.algorithms.state_based.algorithm import StreamsTogether
 from runtime.batch_options import BatchOptions
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.spark.worker import job as cutting
