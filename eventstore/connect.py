@@ -107,10 +107,7 @@ def portable_url(url: str) -> str:
 
 
 def resolve_reference(text: str, that: str = "", error: type[Exception] = StoreUrlError) -> str:
-    """Return the value behind `env:NAME` or `file:PATH`; any other text unchanged.
-
-    Raises `error` with a message in which `that` describes the reference.
-    """
+    """Return the value behind `env:NAME` or `file:PATH`, else the text. `that` describes it in the `error`."""
     scheme, _, name = text.partition(":")
     if scheme not in ("env", "file") or name.startswith("//"):
         return text

@@ -366,10 +366,7 @@ def tombstone_row(version: int) -> dict[str, Value]:
 def header_operation(
     stream: StreamValue, version: int, own: Properties | None, *, keep: bool = False
 ) -> Operation:
-    """Return the header's operation in a write, with new properties if given.
-
-    Properties that are unknown, or known to be stored (`keep`), are kept. Replacing them requires a known watermark.
-    """
+    """Return the header's operation, which keeps properties that are unknown or known to be stored (`keep`)."""
     row_key = stream.partition.header
     if stream.etag is None:
         return Operation.insert(row_key, header_row(version, 1, own or stream.properties or NO_PROPERTIES))

@@ -230,10 +230,7 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 
 
 def _check_of_subclass(name: str, value: object) -> _Check | None:
-    """Return a check that converts a subclass to the plain type it extends, or None if the value is None.
-
-    Raises `ValueError` if the conversion loses information, such as the nanoseconds of a pandas timestamp.
-    """
+    """Return a check that converts a subclass without loss to the type it extends; None if the value is None."""
     if value is None:
         return None
     for plain_type, plain in _PLAIN.items():

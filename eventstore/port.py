@@ -445,10 +445,7 @@ C = TypeVar("C", bound=Any)
 
 
 class PerLoop(Generic[C]):
-    """The connections of each event loop and process: created on first use, closed with their loop.
-
-    A program may run one event loop after another. Connections inherited by a fork are neither used nor closed.
-    """
+    """The connections of each event loop and process: made on first use, closed with their loop, not used in a fork."""
 
     def __init__(self, make: Callable[[], C]) -> None:
         self._make = make

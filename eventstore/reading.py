@@ -94,10 +94,7 @@ async def read_header(blank: StreamT) -> StreamT | None:
 
 
 async def with_watermark(stream: StreamT) -> StreamT:
-    """Return the stream with its low watermark, needed to replace a header or to truncate.
-
-    Costs one request unless the watermark is known. Raises `ConcurrencyConflictError` if the header has changed.
-    """
+    """Return the stream with its low watermark: one request unless known. Raises `ConcurrencyConflictError`."""
     if stream.first_version:
         return stream
     current = await read_header(stream)

@@ -345,10 +345,7 @@ async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> 
 
 
 async def count_and_split(table: Table, parts: int, most: int) -> tuple[int, list[KeyRange]]:
-    """Return the number of streams of a table, and ranges of about `most` streams each, at least `parts`.
-
-    Costs as much as `split_streams`. A few thousand ranges at most are returned; those of a huge table are larger.
-    """
+    """Return the number of streams, and ranges of about `most` each: at least `parts`, at most some thousands."""
     limit = max(parts * _SAMPLES_OF_A_PART, _MOST_SAMPLES)
     count, sample = await _sample(_stream_keys(table, ""), limit)
     return count, _ranges(sample, min(max(parts, -(-count // most)), limit // 2), "")

@@ -187,10 +187,7 @@ async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> S
 
 
 async def append_once(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
-    """Write, unless the same events, byte for byte and with the same ids, are stored at these versions.
-
-    After a conflict or an unknown outcome, the lookup costs two requests and one per event.
-    """
+    """Write, unless the same events are stored at these versions: looked up after a conflict or unknown outcome."""
     if any(event.id is None for event in draft.events):
         raise ValueError("An idempotent write needs an id for each event.")
     try:

@@ -194,10 +194,7 @@ def _advice(method: Callable[..., Any]) -> str:
 
 
 def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tuple[str, ...], KeyKind]:
-    """Return the path of the field that `by` names in the JSON of the body, and the kind of its type.
-
-    Raises `AppError` if there is no such field, or its type is not str, UUID or a strict int.
-    """
+    """Return the path of the field that `by` names in the JSON, and the kind of its type. Raises `AppError`."""
     model: Any = message_type
     wire: list[str] = []
     is_strict = False
@@ -357,10 +354,7 @@ def settle(  # noqa: PLR0917 - called for each message: by position, which is fa
     returned: Any,  # noqa: ANN401 - what the user's code returned
     context: Context,
 ) -> tuple[State, bytes]:
-    """Check the result of a method call. Return the next state, as a replay reads it, and its bytes.
-
-    `values`: the field values of the input `state` before the call. Raises `HandlersError`.
-    """
+    """Check the result of a call. Return the next state, as a replay reads it. `values`: of `state` before the call."""
     codec, plain = handler.codec, handler.codec.plain
     if context.exceeded is not None:  # the handler may have caught the error
         raise context.exceeded

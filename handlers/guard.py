@@ -96,11 +96,7 @@ _RUN = "_guard_method.<locals>.run"
 
 
 def check(call: str, instead: str) -> None:
-    """Raise `NondeterminismError` if this thread runs a handler.
-
-    Captured values, imports, logging and the like are exempt. `call` is the called function; if a library called it,
-    the error names the library's function.
-    """
+    """Raise `NondeterminismError` if this thread runs a handler, except in captured values, imports and logging."""
     violations = running.get(get_ident())
     if violations is None:
         return
@@ -396,10 +392,7 @@ def _guard_method(method: Callable[..., Any], before: Callable[[], None]) -> Cal
 
 
 class Bindings:
-    """Rebinds names of nondeterministic functions in user modules, as bound by `from uuid import uuid4`, to guards.
-
-    The modules are those that define the handlers, and the user modules that these import.
-    """
+    """Rebinds names like `uuid4` in the modules of handlers, and in user modules that these import, to guards."""
 
     def __init__(self, classes: Iterable[type], methods: Iterable[Callable[..., Any]]) -> None:
         self._roots = [found for each in classes for found in map(_module_of, each.__mro__) if found]

@@ -434,10 +434,7 @@ class _LoopPool:
 
 @asynccontextmanager
 async def _answered_in(seconds: float) -> AsyncIterator[None]:
-    """Raise `TimeoutError` in the block after `seconds`, not counting time in which the event loop was blocked.
-
-    A single timer would end a block whose answer arrived while the loop was blocked.
-    """
+    """Raise `TimeoutError` in the block after `seconds`, not counting time in which the event loop was blocked."""
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle
     async with asyncio.timeout(None) as limit:

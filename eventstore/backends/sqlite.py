@@ -509,10 +509,7 @@ class SqliteTable(row_format.SqlTable):
     def _attempt_together(
         self, checked: Sequence[Changes | Exception], connection: SqliteConnection
     ) -> list[port.TransactionResult] | None:
-        """Run transactions of one insert or one replacement each: one statement for all inserts, one for the rest.
-
-        Return None, and change nothing, if they are few, two share a partition, or one is of another kind or refused.
-        """
+        """Run inserts and replacements in few statements. Return None if they are few, share a partition or fail."""
         changes = [each for each in checked if isinstance(each, Changes)]
         if len(changes) < FEWEST_TOGETHER or len({each.partition for each in changes}) < len(changes):
             return None

@@ -150,10 +150,7 @@ class Refusals:
         return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
 
     def refusal(self, position: int, message: Prepared, *, waits: bool = True) -> Outcome | None:
-        """Return the outcome if a dead letter decides on an unknown message, or `None` if the message is to be handled.
-
-        `waits`: False for a message that a parked stream does not hold back.
-        """
+        """Return the outcome if a dead letter decides on an unknown message. `waits`: whether it may be held back."""
         if not self.kept:
             return None
         own = self._own(position, message.key, message.fingerprint)
@@ -168,10 +165,7 @@ class Refusals:
         return letter is not None and self._is_redriven(letter)
 
     def refused_by_redrive(self, position: int, message: Prepared) -> Outcome | None:
-        """Return the outcome of a dead letter that another attempt at this redrive rejected, or `None`.
-
-        It stays rejected for all attempts, even if the message was processed elsewhere meanwhile.
-        """
+        """Return the outcome of a dead letter that another attempt at this redrive rejected, if so."""
         if not self.kept or not self._batch.is_redrive:
             return None
         own = self._own(position, message.key, message.fingerprint)
@@ -288,10 +282,7 @@ class Refusals:
         return batch.is_finished(letter.batch, letter.batch_number)
 
     def _own(self, position: int, key: IdKey, content: bytes) -> Letter | None:
-        """Return the dead letter of a delivery, or `None` if there is none.
-
-        A redrive also finds a dead letter whose body was edited: the one that it names, or else the first with the id.
-        """
+        """Return the dead letter of a delivery, if any. A redrive, which may edit its body, finds it by number or id."""
         named = None if self._given is None else self.kept.get(self._given[position])
         found = named or self._find(key, content)
         if found is not None or self._given is not None or not self._batch.is_redrive:

@@ -288,10 +288,7 @@ def read_body(route: Route, body: str | bytes) -> Message:
 
 @dataclass(slots=True)
 class _Parser:
-    """Parses deliveries by type. One call decodes bodies until the first invalid one.
-
-    `messages` holds messages and dead letters. `parsed` grows by one with each body, for the supervisor.
-    """
+    """Parses deliveries by type. `parsed` grows by one with each body, for the supervisor."""
 
     handler: HandlerDefinition
     business_ids: Sequence[str | None]

@@ -316,10 +316,7 @@ class Rounds:
         return BatchResult(ended, self._folders(ended).outcomes(), begun.is_finished)
 
     def _whole(self, record: BatchRecord) -> BatchRecord:
-        """Return the record of a batch. If committed outcomes are gone, restart the batch: replays give equal outcomes.
-
-        Raises `BatchFailedError` in that case if the algorithm has an outbox, which drops published outputs.
-        """
+        """Return the record. If committed outcomes are gone, restart the batch, or fail if it has an outbox."""
         folders = self._folders(record)
         damaged = folders.damaged()
         if damaged is None:

@@ -135,10 +135,7 @@ class RedrivenLetters:
             return int(parquet.ParquetFile(file).metadata.num_rows)
 
     async def freeze(self, table: Table, app: App, request: dead_letters.RedriveRequest) -> int:
-        """Select the dead letters, and write them in constant memory. Return the number of dead letters.
-
-        Raises `UsageError` for an unknown handler, and for edits of dead letters that are not selected.
-        """
+        """Select dead letters, and write them in constant memory. Return their number. Raises `UsageError`."""
         unfinished = self._folder.sub("unfinished")
         unfinished.create()
         rows: list[dict[str, Any]] = []

@@ -176,10 +176,7 @@ _before: dict[str, Mapping[str, str | None]] = {}  # the settings of each sessio
 
 @contextmanager
 def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]:
-    """Within the block, apply the job settings to `spark`, and to the session of `messages` if that is a DataFrame.
-
-    Concurrent jobs share the settings, and the last job to finish restores the session.
-    """
+    """Within the block, apply the settings that concurrent jobs share to the sessions of `spark` and `messages`."""
     with ExitStack() as stack:
         stack.enter_context(_settings_of_one(spark))
         if isinstance(messages, DataFrame):
@@ -410,10 +407,7 @@ _PACKAGES = _OF_A_STORE.union(
 
 
 def check_workers(spark: SparkSession, probe: Callable[[], object]) -> None:
-    """Send missing modules of the app to workers. Raise `UsageError` if workers lack this package or `probe` fails.
-
-    Costs a task, unless the workers are known to match this process, and one more for each module sent.
-    """
+    """Send missing modules of the app to workers. Raise `UsageError` if they lack this package or `probe` fails."""
     if has_alike_workers(spark):
         return
     sent: set[str] = set()

@@ -368,11 +368,7 @@ def _stored(key: str, first: int = 1, ids: Sequence[str] = (), error: str | None
 
 
 def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> DataFrame:
-    """Return findings on streams that the app no longer reads, in some columns of `FOUND`.
-
-    Their handler is missing, or the app looks for their messages in another stream. Costs a request for each stream of
-    the table or sample.
-    """
+    """Return findings on streams that the app no longer reads, for want of a handler or by another business id."""
     spark, is_of_app = logs[0].sparkSession, sf.col("handler").isin(list(job.app.handlers))
     ranges = connection.run(split_keys(object_keys(connection.table), RANGES_OF_A_CORE * cores_of(spark)))
     with failing_as(BatchFailedError):

@@ -105,10 +105,7 @@ class LettersCheck:
         self._letters += [letter._replace(envelope=None) for letter in letters]
 
     def recounted(self, stored: Properties) -> tuple[dict[str, Value | None], bool]:
-        """Return corrected values for the wrong counts of the header, and whether the counts can be rebuilt.
-
-        They cannot be rebuilt if dead letters may be lost: a row is unreadable, or the header counts more than exist.
-        """
+        """Return corrected values for wrong counts of the header, and whether no dead letter may be lost."""
         try:
             counted = dead_letters.read_waiting(stored)
         except (KeyError, TypeError, ValueError):

@@ -126,10 +126,7 @@ def report(error: StoredDataError) -> None:
 
 
 class reading:  # noqa: N801 - used like a function; a class is faster than @contextmanager
-    """Context manager that converts exceptions from reading a row, or from the event store, to `StoredDataError`.
-
-    `what` is the subject of the error message. If `table` is given, the error names the table and its store.
-    """
+    """Context manager that converts exceptions from reading to `StoredDataError`, about `what` in `table`."""
 
     __slots__ = ("_row", "_stream", "_table", "_what")
 

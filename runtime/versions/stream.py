@@ -140,10 +140,7 @@ class Packed(NamedTuple):
 
 
 class Packer:
-    """Packs the new versions of one commit into a segment of the tail or, if they are many or large, into runs.
-
-    Only this class decides whether a transaction is full. Versions added since the last run was closed are *open*.
-    """
+    """Packs new versions into a segment or runs, and decides what is full. Those since the last run are *open*."""
 
     def __init__(
         self, deliveries: Deliveries, head: Head, newest: NewestState, batch: str | None, number: int | None
@@ -313,10 +310,7 @@ def is_key(key: str) -> bool:
 
 
 async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: Collection[IdKey]) -> History:
-    """Read the newest state of a stream, and the versions that messages with these ids made.
-
-    Raises `StreamTruncatedError` if a concurrent truncation deletes a run, and `StoredDataError`.
-    """
+    """Read the newest state of a stream, and the versions of some messages. Raises `StreamTruncatedError`."""
     partition = stream_partition(table, handler.name, business_id)
     codec = handler.codec
     history = await _find_versions(partition, ids)

@@ -378,10 +378,7 @@ class OutboxOneByOne:
         await publish_all(self.algorithm.table, self.publish, _traced(outputs, cause))
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Publish the outputs of messages of crashed workers, and finish the messages. Return the number of messages.
-
-        Costs one request for every 1,000 entities, and one for each entity with unfinished messages.
-        """
+        """Publish the outputs of messages of crashed workers, and finish these. Return their number."""
         latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
         sweep, keys = partial(self._sweep, latest=latest), algorithm.entities.unfinished()
         return sum([await until_undisturbed(algorithm.retries, partial(sweep, key)) async for key in keys])

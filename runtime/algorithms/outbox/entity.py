@@ -247,10 +247,7 @@ class Entities:
         return key.removeprefix(self.key(""))
 
     async def load(self, key: str) -> Entity:
-        """Read an entity, or return a new one. Costs one request, or two if it has dead letters.
-
-        Raises `UsageError` if another algorithm wrote the entity, because it recorded messages differently.
-        """
+        """Read an entity, or return a new one. Raises `UsageError` if another algorithm wrote it."""
         initial, schema = self.handler.initial, self.handler.codec.version
         row = await self.table.get(key, ENTITY)
         if row is None:

@@ -210,10 +210,7 @@ def first_name(message_id: str) -> str:
 
 
 def token_of(message: Envelope, handler: str) -> Token | None:
-    """Return the token that a message carries for a handler; `None` if it has no token, or one of another message.
-
-    Only first tokens can be forged, because tokens of outputs contain a random attempt id.
-    """
+    """Return the token that a message carries for a handler; `None` without one, or for that of another message."""
     name = (message.headers or {}).get(HEADER)
     if not name or not _NAME.fullmatch(name):
         return None

@@ -145,11 +145,7 @@ class StateBasedOneByOne:
     consumer_batches: ConsumerBatches | None = None
 
     async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
-        """Handle a message, publish its outputs, and return its outcome.
-
-        See `Algorithm.process`. Costs one query and one transaction for a new message, and one or two queries for a
-        duplicate.
-        """
+        """Handle a message, publish its outputs, and return its outcome: one query and one transaction if it is new."""
         if isinstance(message, Outcome) and not has_stream(message):
             return message
         batch = self.algorithm.batch.redriving(redrive_beside)

@@ -32,10 +32,7 @@ T = TypeVar("T")
 
 
 class Invoker:
-    """Handles consecutive new messages of one stream, each on the state that the previous one made.
-
-    A batch spends most of its time in `run`, so bookkeeping is done once per call, not per message.
-    """
+    """Handles new messages of one stream, each on the state before. Bookkeeping is done once per call of `run`."""
 
     def __init__(
         self,
@@ -56,11 +53,7 @@ class Invoker:
         """The context of the current call. While this is set, an error comes from the handler."""
 
     def handle(self, draft: CommitDraft, first: int, end: int) -> Failure | None:
-        """Handle the messages at positions `first` to `end`, and add their versions to the draft.
-
-        Stops early if the transaction is full, the handler created documents, or a message failed. In the last case,
-        returns the failure.
-        """
+        """Add the versions of some messages, until the draft is full or has documents. Return a failure, if any."""
         versions, size = draft.packer.room()
         part = slice(first, min(end, first + versions))
         handled = self.supervise(partial(self.run, draft.deliveries, part, draft.newest, size, draft.attempt))
@@ -187,10 +180,7 @@ class Decider:
             position = len(draft.outcomes)
 
     def _to_look_at(self, draft: CommitDraft) -> Sequence[int]:
-        """Return the positions, in order, of deliveries that need a decision. All others are new messages.
-
-        In most groups no unknown message can be rejected, so only duplicates and invalid deliveries remain.
-        """
+        """Return the positions of deliveries that need a decision, in order: in most groups only duplicates."""
         messages, head = draft.deliveries.messages, draft.head
         newest = max(filter(None, draft.deliveries.envelopes.enqueued_at), default=None)
         if (

@@ -246,10 +246,7 @@ async def take_letters(
 async def without_old_letters(
     stream: Stream, head: Head, rules: TruncationRules, *, dry_run: bool, kept: Collection[int] | None = None
 ) -> tuple[Stream, Head, int]:
-    """Discard old dead letters, which prevent truncation. Return the stream, its new head, and how many were discarded.
-
-    Costs a query if the stream has dead letters, and a transaction if some are discarded.
-    """
+    """Discard old dead letters, which prevent truncation. Return the stream, its new head, and their number."""
     latest = rules.give_up
     if latest is None or not head.waiting.count:
         return stream, head, 0

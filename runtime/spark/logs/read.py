@@ -43,10 +43,7 @@ LogRow = Mapping[str, Any]
 
 
 def write_log(rows: Iterable[LogRow], path: Path) -> int:
-    """Write messages to a file, atomically and without Spark. Return the number of messages.
-
-    Writes JSON lines for `.jsonl`, `.json` and `.ndjson`, otherwise Parquet with the columns of the first row.
-    """
+    """Write messages to a file, atomically: JSON lines, or Parquet with the columns of the first. Return the count."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"_{path.name}.unfinished")
     rows, count = iter(rows), 0
@@ -294,11 +291,7 @@ def _type_in_spark(type_: pa.DataType) -> pa.DataType:
 
 
 def describe_input(log: OpenedLog) -> Input:
-    """Return the identity of a log. Reads the log once.
-
-    Local files are identified by their bytes, ten times as fast as by a Spark job, other logs by their messages. Raises
-    `LogError` for a log that is empty or corrupt.
-    """
+    """Return the identity of a log: of its bytes if local, else of its messages. Raises `LogError`."""
     if log.given is not None:
         found = log.given
         if log.may_change:
@@ -559,10 +552,7 @@ def _schema_of(columns: Sequence[tuple[str, pa.DataType]], files: LogFiles) -> S
 
 
 def _digest(files: LogFiles) -> Input | None:
-    """Return the number of messages in local files, and a digest of their bytes.
-
-    Returns `None` for more than `MOST_BYTES`, for compressed lines, and for corrupt files, which Spark reports.
-    """
+    """Return the identity of local files. `None` if large, compressed, or corrupt: Spark reads them then."""
     paths = [Path(file) for file in files.files]
     if not files.is_on_disk or any(_COMPRESSED.search(path.name.lower()) for path in paths):
         return None

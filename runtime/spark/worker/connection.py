@@ -303,11 +303,7 @@ _connections: dict[tuple[int, int, TablePlace, TablePlace | None], Connection] =
 
 
 class Connection:
-    """One or two tables, and the way to run coroutines on them.
-
-    Stores on this machine need no event loop: coroutines only wait for group commits. A store on the network has an
-    event loop until the process ends.
-    """
+    """One or two tables, and the way to run coroutines on them: with an event loop if a store is on the network."""
 
     def __init__(self, place: TablePlace, other: TablePlace | None = None, *, make: bool = True) -> None:
         self.store = connect(place.store)
