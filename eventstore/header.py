@@ -358,11 +358,6 @@ def header_row(version: int, first_version: int, properties: Properties) -> dict
     return row
 
 
-def tombstone_row(version: int) -> dict[str, Value]:
-    """Return the properties of a tombstone: the last version, and a watermark after it."""
-    return {VERSION: version, FIRST_VERSION: version + 1, TOMBSTONE: True}
-
-
 def header_operation(
     stream: StreamValue, version: int, own: Properties | None, *, keep: bool = False
 ) -> Operation:

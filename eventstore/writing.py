@@ -402,7 +402,7 @@ async def delete(target: StreamValue) -> None:
         etag, version, was_deleted = row.etag, header.versions_of(row)[0], header.is_tombstone(row)
     doomed = await _rows_below(partition, version + 1)
     if doomed or not was_deleted:
-        tombstone = header.tombstone_row(version)
+        tombstone = {VERSION: version, header.FIRST_VERSION: version + 1, header.TOMBSTONE: True}
         await _delete(partition, Operation.replace(partition.header, tombstone, etag), tombstone, doomed)
 
 

@@ -104,11 +104,6 @@ class Handler(Generic[S]):
         )
 
 
-def handler_name(handler_type: type[Handler[Any]]) -> str:
-    """Return the name of a handler, the prefix of its streams' keys."""
-    return handler_type.__handler_name__
-
-
 Method = Callable[[State, Message, Context], State]
 
 
@@ -273,7 +268,7 @@ class HandlerDefinition:
 
     def __init__(self, handler_type: type[Handler[Any]]) -> None:
         self.draw_key: bytes | None = None
-        self.name = handler_name(handler_type)
+        self.name: str = handler_type.__handler_name__
         self.handler_type = handler_type
         self.state_type = _state_type(handler_type)
         problems = Problems()

@@ -107,7 +107,7 @@ def check(call: str, instead: str) -> None:
             frames.append(frame)
         frame = frame.f_back
     capturing = Context.capture.__code__
-    if any(each.f_code is capturing or _top(_module(each)) in _EXEMPT for each in frames):
+    if any(each.f_code is capturing or _module(each).partition(".")[0] in _EXEMPT for each in frames):
         return
     own = next((at for at, each in enumerate(frames) if not _is_library(each)), len(frames) - 1)
     if own > 0:
@@ -136,16 +136,12 @@ def _function(frame: FrameType) -> str | None:
 
 
 def _is_library(frame: FrameType) -> bool:
-    path = frame.f_code.co_filename
-    return _top(_module(frame)) in sys.stdlib_module_names or any(part in path for part in INSTALLED)
+    path, package = frame.f_code.co_filename, _module(frame).partition(".")[0]
+    return package in sys.stdlib_module_names or any(part in path for part in INSTALLED)
 
 
 def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", ""))
-
-
-def _top(module: str) -> str:
-    return module.partition(".")[0]
 
 
 _holds = vars(dt)
@@ -321,14 +317,11 @@ def _hear(
         return
     if event in EVENTS:
         check(f"{event.removeprefix('builtins.')}()", EVENTS[event])
-    elif event.partition(".")[0] in _EVENT_FAMILIES and not _is_time_zone(event, args):
-        check(f"{event.removesuffix('.__new__')}()", IO)
-
-
-def _is_time_zone(event: str, args: tuple[Any, ...]) -> bool:
-    """Return whether an audit event is the opening of a time zone file."""
-    # `ZoneInfo` opens the file of each zone once, and its contents count as constant.
-    return event == "open" and isinstance(args[0], str) and args[0].startswith(tuple(zoneinfo.TZPATH))
+    elif event.partition(".")[0] in _EVENT_FAMILIES:
+        # `ZoneInfo` opens the file of each zone once, and its contents count as constant.
+        zones = tuple(zoneinfo.TZPATH)
+        if not (event == "open" and isinstance(args[0], str) and args[0].startswith(zones)):
+            check(f"{event.removesuffix('.__new__')}()", IO)
 
 
 _OURS = frozenset({"handlers", "runtime", "eventstore"})

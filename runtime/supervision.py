@@ -102,7 +102,7 @@ class Watch(CallInterceptor):
     def __init__(self, seconds: float, *, is_retry: bool = False) -> None:
         self._seconds = seconds
         self._trial = _Trial(seconds) if is_retry else None
-        self._under_way: Now = _nothing
+        self._under_way: Now = lambda: None
         self._expired: object = None
         self._ended = threading.Event()
         self._before: Any = None
@@ -139,7 +139,7 @@ class Watch(CallInterceptor):
         try:
             return run()
         finally:
-            self._under_way = _nothing
+            self._under_way = lambda: None
 
     def _look_on(self) -> None:
         period = min(self._seconds / _LOOKS, _MOST_BETWEEN_LOOKS)
@@ -163,9 +163,6 @@ class Watch(CallInterceptor):
 
     def _wind_up(self) -> None:
         faulthandler.dump_traceback_later(self._seconds + GRACE_SECONDS, exit=True, file=2)
-
-
-def _nothing() -> None: ...
 
 
 class _Trial:
@@ -218,7 +215,10 @@ class _Trial:
                 poll.poll(self._seconds / _LOOKS * 1000)
                 ended, status = os.waitpid(process, os.WNOHANG)
                 if ended:
-                    return _death(os.waitstatus_to_exitcode(status))
+                    if (code := os.waitstatus_to_exitcode(status)) == _SURVIVED:
+                        return None
+                    end = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+                    return CallCrashedError(f"The message crashed a worker and two trial processes ({end}).")
                 count, now = bytes(self._count), time.monotonic()
                 if count != seen:
                     seen, since = count, now
@@ -228,13 +228,6 @@ class _Trial:
                     return CallTimedOutError(f"The handler was interrupted after {self._seconds:g} s.")
         finally:
             os.close(until_it_ends)
-
-
-def _death(code: int) -> CallCrashedError | None:
-    if code == _SURVIVED:
-        return None
-    end = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    return CallCrashedError(f"The message crashed a worker and two trial processes ({end}).")
 
 
 @contextmanager

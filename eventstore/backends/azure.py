@@ -333,19 +333,13 @@ def decode(entity: Mapping[str, Any]) -> Row:
     )
 
 
-def _encode_float(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
 def _decode_datetime(value: str) -> datetime:
     return datetime.fromisoformat(value).astimezone(UTC)
 
 
 _ENCODERS: dict[type, tuple[str, Any]] = {
     bytes: ("Edm.Binary", lambda value: base64.b64encode(value).decode("ascii")),
-    float: ("Edm.Double", _encode_float),
+    float: ("Edm.Double", lambda value: value if math.isfinite(value) else json.dumps(value)),
     datetime: (
         "Edm.DateTime",
         lambda value: f"{value.replace(tzinfo=None).isoformat(timespec='microseconds')}Z",
@@ -482,6 +476,7 @@ _ROW_ERRORS: dict[str, type[errors.RowError]] = {
 }
 _TOO_LARGE = {"RequestBodyTooLarge", "EntityTooLarge", "PropertyValueTooLarge", "TooManyProperties",
               "KeyValueTooLarge"}  # fmt: skip
+_NEXT = ("NextPartitionKey", "NextRowKey")
 _NO_ROW = frozenset({"ResourceNotFound", "EntityNotFound"})
 _NO_TABLE = frozenset({"TableNotFound", "TableBeingDeleted", "ResourceNotFound"})
 # Time-out, too many requests, retry: Cosmos DB answers these inside a transaction, where the client does not retry.
@@ -614,7 +609,10 @@ class AzureTable(port.RangeTable):
             # It guarantees no order.
             entities.sort(key=itemgetter("PartitionKey", "RowKey"))
         rows = [decode(entity) for entity in entities]
-        return Page(tuple(rows), _continuation(answer))
+        # Even an empty page can be followed by another.
+        following = {key: answer.headers.get(f"x-ms-continuation-{key}") for key in _NEXT}
+        parts = [f"{key}={quote(value, safe='')}" for key, value in following.items() if value]
+        return Page(tuple(rows), "&".join(parts) or None)
 
     def _refused(self, refused: Refusal, operations: Sequence[Operation], answer: Answer) -> EventStoreError:
         row_error = _ROW_ERRORS.get(refused.code)
@@ -686,10 +684,3 @@ def _select(select: Sequence[str] | None) -> str:
     # No other property can exist, and a comma would separate names.
     names = [name for name in select if name.isidentifier()]
     return f"$select={quote(','.join(dict.fromkeys((*_KEY_PROPERTIES, *names))))}"
-
-
-def _continuation(answer: Answer) -> str | None:
-    """Return the part of a URL that requests the next page, if any. Even an empty page can be followed by another."""
-    names = ("NextPartitionKey", "NextRowKey")
-    values = [(name, answer.headers.get(f"x-ms-continuation-{name}")) for name in names]
-    return "&".join(f"{name}={quote(value, safe='')}" for name, value in values if value) or None

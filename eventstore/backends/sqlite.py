@@ -495,16 +495,13 @@ class SqliteTable(row_format.SqlTable):
             except Exception as error:  # noqa: BLE001 - any error of this transaction is its result
                 checked.append(error)
         try:
-            return self._transact_each(checked)
+            with self._store.writing() as connection:
+                if (together := self._attempt_together(checked, connection)) is not None:
+                    return together
+                return [_attempt(each, connection) if isinstance(each, Changes) else each for each in checked]
         except BaseException:
             self._store.connection().dictionaries.pop(self.name, None)  # a new one was rolled back
             raise
-
-    def _transact_each(self, checked: Sequence[Changes | Exception]) -> list[port.TransactionResult]:
-        with self._store.writing() as connection:
-            if (together := self._attempt_together(checked, connection)) is not None:
-                return together
-            return [_attempt(each, connection) if isinstance(each, Changes) else each for each in checked]
 
     def _attempt_together(
         self, checked: Sequence[Changes | Exception], connection: SqliteConnection
@@ -592,7 +589,11 @@ class SqliteTable(row_format.SqlTable):
 
     async def scrub(self) -> None:
         """Rewrite the database without free pages, and truncate the write-ahead log."""
-        self._drop_unused_dictionaries()
+        with self._store.writing() as connection:
+            if self.dictionaries(connection, again=True).by_number:
+                values = bytes(range(256)), row_format.MARK
+                connection.execute(self.sql.drop_unused_dictionaries, values)
+                del connection.dictionaries[self.name]
         with self._store.reading() as connection:
             connection.statement.execute("VACUUM")
             checkpoint = connection.statement.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -601,12 +602,6 @@ class SqliteTable(row_format.SqlTable):
             raise StoreUnavailableError(
                 f"The write-ahead log of {self._store.path} still holds deleted rows: another process reads the file."
             )
-
-    def _drop_unused_dictionaries(self) -> None:
-        with self._store.writing() as connection:
-            if self.dictionaries(connection, again=True).by_number:
-                connection.execute(self.sql.drop_unused_dictionaries, (bytes(range(256)), row_format.MARK))
-                del connection.dictionaries[self.name]
 
     def make(self) -> None:
         """Create the table unless it exists."""

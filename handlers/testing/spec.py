@@ -65,14 +65,6 @@ class StubbedRandom(SeededRandom):
         self.left = list(draws)
 
 
-def _are_among(values: Any, population: Any, *, k: int = 1, **_: Any) -> bool:  # noqa: ANN401 - a stub
-    return len(values) == k and all(value in population for value in values)
-
-
-def _is_sample(values: Any, population: Any, k: int, **_: Any) -> bool:  # noqa: ANN401 - a stub
-    return len(values) == k and not Counter(values) - Counter(population)
-
-
 _POSSIBLE: Mapping[str, Callable[..., bool]] = {
     "random": lambda value: 0 <= value < 1,
     "getrandbits": lambda value, k: value in range(1 << k),
@@ -83,8 +75,8 @@ _POSSIBLE: Mapping[str, Callable[..., bool]] = {
     "randint": lambda value, a, b: value in range(a, b + 1),
     "uniform": lambda value, a, b: min(a, b) <= value <= max(a, b),
     "choice": lambda value, seq: value in seq,
-    "choices": _are_among,
-    "sample": _is_sample,
+    "choices": lambda drawn, among, *, k=1, **_: len(drawn) == k and all(each in among for each in drawn),
+    "sample": lambda drawn, among, k, **_: len(drawn) == k and not Counter(drawn) - Counter(among),
     "shuffle": lambda value, x: Counter(value) == Counter(x),
     **dict.fromkeys(
         ("gauss", "normalvariate", "expovariate"), lambda value, *_: isinstance(value, float | int)

@@ -282,7 +282,7 @@ class Refusals:
         return batch.is_finished(letter.batch, letter.batch_number)
 
     def _own(self, position: int, key: IdKey, content: bytes) -> Letter | None:
-        """Return the dead letter of a delivery, if any. A redrive, which may edit its body, finds it by number or id."""
+        """Return the dead letter of a delivery, if any. A redrive finds it by number or id: its body may differ."""
         named = None if self._given is None else self.kept.get(self._given[position])
         found = named or self._find(key, content)
         if found is not None or self._given is not None or not self._batch.is_redrive:

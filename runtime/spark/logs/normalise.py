@@ -58,6 +58,10 @@ _HALF = rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}"
 
 _GIVEN = "as_given"  # a column with the original row
 _LATEST = to_microseconds(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
+_STORABLE = (
+    f"CASE WHEN unix_micros(instant) >= {EARLIEST} AND unix_micros(instant) <= {_LATEST} THEN instant END"
+)
+"""A timestamp, or null if it is outside the range of stores or of the calendar."""
 _Types = Mapping[str, DataType]
 _EXPECTED = {
     **dict.fromkeys(("message_id", "type", "business_id", "handler"), ("text", "string")),
@@ -93,7 +97,7 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
         "body" if is_packed else "make_valid_utf8(body) AS body",
         "make_valid_utf8(business_id) AS business_id",
         "number AS sequence",
-        f"{_storable('instant')} AS enqueued_at",
+        f"{_STORABLE} AS enqueued_at",
         "CASE WHEN problem IS NULL THEN entries END AS headers",
         "make_valid_utf8(handler) AS handler",
         f"coalesce({too_large}, problem) AS problem",
@@ -192,7 +196,7 @@ def _checks(types: _Types) -> Sequence[tuple[str, str]]:
         missing("type"),
         ("body IS NULL", text("body is missing")),
         lost("sequence", "number", "is not a 64-bit integer"),
-        lost("enqueued_at", _storable("instant"), untimely),
+        lost("enqueued_at", _STORABLE, untimely),
         lost("headers", "entries", "is not an object of strings"),
     ]
 
@@ -312,11 +316,6 @@ def _time(found: DataType) -> str:
     zoned = first_of([(f"{written} RLIKE {zone}", written)], f"concat({written}, 'Z')")
     time = f"try_cast({zoned} AS TIMESTAMP_LTZ)"
     return f"CASE WHEN enqueued_at RLIKE {text(_TIME)} THEN {time} END" if is_text else time
-
-
-def _storable(name: str) -> str:
-    """Return an SQL expression: a timestamp, or null if it is outside the range of stores or of the calendar."""
-    return f"CASE WHEN unix_micros({name}) >= {EARLIEST} AND unix_micros({name}) <= {_LATEST} THEN {name} END"
 
 
 def _with_excess(log: DataFrame, types: _Types, limits: MessageLimits) -> DataFrame:
@@ -505,7 +504,7 @@ def _business_id(routes: _Routes, paths: Sequence[FieldPath]) -> str:
     cases = []
     # One case for all handlers that read it in the same way, because it generates much code.
     for (path, kind), takers in types.items():
-        key = _key_name(paths.index(path))
+        key = f"key_{paths.index(path)}"
         takes = " OR ".join(
             f"(handler = {text(handler)} AND type IN ({texts(names)}))" for handler, names in takers.items()
         )
@@ -517,7 +516,7 @@ def _with_keys(messages: DataFrame, types: Mapping[FieldPath, Collection[str]]) 
     """Add a column for each path: the business id in the log, else in the body, of types with this path."""
     given = "nullif(given, '')"
     if isinstance(messages.schema["body"].dataType, BinaryType):
-        return messages.selectExpr("*", *(f"{given} AS {_key_name(number)}" for number in range(len(types))))
+        return messages.selectExpr("*", *(f"{given} AS key_{number}" for number in range(len(types))))
     # `quick` is used twice. As a separate column it is computed once.
     quick, keys = [], []
     for number, (path, names) in enumerate(types.items()):
@@ -525,12 +524,8 @@ def _with_keys(messages: DataFrame, types: Mapping[FieldPath, Collection[str]]) 
         quick.append(sf.when(sf.expr(f"{given} IS NULL AND {is_one}"), find(path)).alias(found))
         found_or_read = sf.when(sf.expr(f"{found} != ''"), sf.col(found)).otherwise(read(path))
         key = sf.when(sf.expr(is_one), sf.coalesce(sf.expr(given), found_or_read))
-        keys.append(key.alias(_key_name(number)))
+        keys.append(key.alias(f"key_{number}"))
     return messages.select("*", *quick).select("*", *keys)
-
-
-def _key_name(number: int) -> str:
-    return f"key_{number}"
 
 
 def find(path: FieldPath) -> Column:
