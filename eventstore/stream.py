@@ -284,7 +284,6 @@ def _found(value: T | None, partition: Partition) -> T:
 def _position(
     target: Stream | Partition, expected_version: int | writing.ExpectedVersion | None
 ) -> tuple[Stream, int | writing.ExpectedVersion | None]:
-    """Return the stream to write to and its expected version, which is None if `target` is a stream."""
     if isinstance(target, Stream):
         if expected_version is not None:
             raise ValueError("expected_version is for a partition; a Stream has its version.")

@@ -214,7 +214,6 @@ async def append_once(draft: Draft, target: StreamT, expected: Expected) -> Stre
 
 
 def _first_version(target: StreamValue, expected: Expected) -> int | None:
-    """Return the version that the first event must have; None if any version is expected."""
     if expected is None:
         return target.version + 1
     if isinstance(expected, ExpectedVersion):
@@ -279,7 +278,6 @@ async def append_in_parts(
 
 
 def _parts(events: Sequence[EventData], target: StreamValue, properties: Properties | None) -> list[Draft]:
-    """Return the checked writes, each with as many events as possible."""
     # The split depends only on the arguments, so that a repeated write is split the same way.
     key = target.partition.key
     _event_operations(target.partition, target.version, events)  # raises for an id used in two parts

@@ -180,7 +180,6 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
 
 
 def _advice(method: Callable[..., Any]) -> str:
-    """Return advice for a method that is async or yields, "" for any other."""
     if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
         return " It is async, but a handler never waits: write def, without async and await."
     if inspect.isgeneratorfunction(method):
@@ -293,7 +292,6 @@ class HandlerDefinition:
             raise AppError(f"The defaults of {name} cannot be the initial state: {error}") from error
 
     def _find_routes(self, problems: Problems) -> dict[str, Route]:
-        """Return the routes of the valid methods, by message name and alias."""
         routes: dict[str, Route] = {}
         try:
             instance = self.handler_type()

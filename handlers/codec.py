@@ -195,7 +195,6 @@ class Plain:
         )
 
     def _allows(self, shape: tuple[object, ...]) -> bool:
-        """Return whether a shape has the model's fields with allowed types."""
         names, types = shape[: len(self._names)], shape[len(self._names) :]
         if names != self._names or not all(map(contains, self._types, types)):
             return False
@@ -516,7 +515,6 @@ class Codec(Generic[M]):
         return CodecError(f"{name} holds a value that its type does not allow: {all_problems(error)}")
 
     def _place_of_failure(self, model: M) -> str:
-        """Return the first field that cannot be encoded, with the name of its model."""
         name = self.model_type.__name__
         for field in self.model_type.model_fields:
             try:

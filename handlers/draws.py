@@ -176,7 +176,6 @@ class SeededRandom(random.Random):
         """No-op, called by the constructor of `random.Random`: the message is the seed."""
 
     def _below(self, count: int) -> int:
-        """Return a number below `count`, by rejection sampling."""
         bits = count.bit_length()
         drawn = self.getrandbits(bits)
         while drawn >= count:

@@ -198,7 +198,6 @@ class OutcomeFiles:
 
 
 def _id(folder: Folder) -> str:
-    """Return the batch id in the name of a folder, or an empty text."""
     return folder.name.removeprefix(_BATCH) if folder.name.startswith(_BATCH) else ""
 
 
@@ -213,7 +212,6 @@ def _rounds(batch: Folder) -> Iterator[Round]:
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
-    """Yield rows with headers as mappings and times as datetimes."""
     import pyarrow as pa
 
     schema = pa.schema([(field.name, _without_times(field.type)) for field in batch.schema])

@@ -247,7 +247,6 @@ class Client:
         return Answer(response.status_code, response.headers, response.content, was_repeated)
 
     def _failure(self, error: AzureError, *, writes: bool) -> EventStoreError:
-        """Return the error for a missing response."""
         endpoint = self._account.endpoint
         if isinstance(error, ClientAuthenticationError):
             return StoreUrlError(f"{endpoint}: authentication failed ({type(error).__name__}).")
@@ -257,7 +256,6 @@ class Client:
         return StoreUnavailableError(f"{endpoint} did not answer ({cause}).", unknown)
 
     def _check(self, status: int, headers: Any, *, writes: bool) -> None:  # noqa: ANN401 - azure-core's mapping
-        """Raise if the service failed or refused the credentials."""
         endpoint = self._account.endpoint
         if status in _FAILED:
             raise StoreUnavailableError(f"{endpoint} answered with status {status}.", writes)
@@ -581,7 +579,6 @@ class AzureTable(port.RangeTable):
         await self._page([("PartitionKey", "eq", ""), ("RowKey", "eq", "")], (), None)
 
     async def _row(self, partition_key: str, row_key: str, select: Sequence[str] | None) -> Row | None:
-        """Read one row by its escaped keys."""
         # A point read: a filter could make the service scan the table.
         path = f"{_row_url(f'/{self.name}', partition_key, row_key)}?{_select(select)}"
         answer = await self._store.client().get(path.rstrip("?"))

@@ -109,7 +109,6 @@ def _class_nodes(body: list[ast.stmt]) -> Iterator[ast.ClassDef]:
 
 
 def _check_class(class_: Class) -> None:
-    """Follow the handling methods of a handler, or the code that decoding a state or message calls."""
     if _HANDLER not in class_.mro:
         _check_stored(class_)
         return

@@ -378,7 +378,6 @@ class Interpreter(values.Scope):
         return checker.known.get(key) or scope.annotated(getattr(node, "returns", None))
 
     def _instantiate(self, class_: Class, arguments: Arguments, node: ast.AST) -> Value:
-        """Return an instance of a class, and follow the code that constructs it."""
         made = values.instance(class_)
         given_to = {"__new__": arguments, "__init__": arguments, "__post_init__": Arguments()}
         for name, given in {**given_to, "model_post_init": values.OPEN}.items():
@@ -395,7 +394,6 @@ class Interpreter(values.Scope):
 
 
 def _bind(parameters: ast.arguments, arguments: Arguments, scope: values.Scope) -> None:
-    """Bind the parameters of a function to the arguments, their defaults, or values of their annotated types."""
     outside = scope.parent or scope
     positional = [*parameters.posonlyargs, *parameters.args]
     pairs = [*zip(reversed(positional), reversed(parameters.defaults), strict=False)]

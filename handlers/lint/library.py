@@ -225,7 +225,6 @@ def orderless(node: ast.expr, scope: Scope) -> Value:
 
 
 def _broken_by(name: str, arguments: Arguments) -> str | None:
-    """Return the code of the rule that a call always breaks."""
     if name in _PURE_WITH:
         position, keyword, code = _PURE_WITH[name]
         if arguments.get(position, keyword) in {None, (values.NONE,)}:

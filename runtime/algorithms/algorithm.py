@@ -172,13 +172,11 @@ class Refusals:
         return _refused(message, own.reason, own.error) if own is not None and self._is_ours(own) else None
 
     def _recorded(self, own: Letter | None) -> Letter | None:
-        """Return the dead letter that decides a redelivery, or `None` if the message is to be handled."""
         if own is None or own.reason is Reason.INVALID_ENVELOPE:  # the missing field may be present now
             return None
         return None if self._is_redriven(own) else own
 
     def _is_held_back(self, own: Letter | None) -> bool:
-        """Return whether an earlier dead letter parks the stream. `own`: the dead letter of the message, if any."""
         parking = (letter.number for letter in self.kept.values() if letter.parks and letter.waits)
         return any(own is None or number < own.number for number in parking)
 
@@ -210,7 +208,6 @@ class Refusals:
         self._change(position, letter)
 
     def _fits(self, letter: Letter, *, instead_of: int = 0) -> bool:
-        """Return whether one more dead letter fits the limits. `instead_of`: bytes of the one that it replaces."""
         room = limits.MAX_STREAM_LETTER_BYTES - self._size + instead_of
         return letter.size <= min(limits.MAX_LETTER_BYTES, room)
 

@@ -332,7 +332,6 @@ class Rounds:
         return record
 
     def _handle(self, record: BatchRecord, work: Work) -> tuple[str, Sequence[OutcomeFile]]:
-        """Run workers that write the outcomes of the next round. Return the attempt and its files."""
         folders = self._folders(record)
         self.options.step(f"Round {record.rounds}: handling messages")
         began, attempt = time.monotonic(), folders.stage()
@@ -376,7 +375,6 @@ class Rounds:
         return self.connection.run(self.ledger.choose_attempt(record, attempt))
 
     def _commit(self, record: BatchRecord, *, is_repeat: bool = False) -> BatchRecord:
-        """Make the outcomes of the chosen attempt visible, and commit the round in the ledger."""
         number, folders = record.rounds, self._folders(record)
         try:
             parts = folders.put_in_place()

@@ -46,7 +46,6 @@ def is_supported(version: str) -> bool:
 
 
 def _launchers(environ: Mapping[str, str], folders: Sequence[str]) -> Iterator[Path]:
-    """Yield the distinct candidates for `java`, best first."""
     on_path = shutil.which("java", path=environ.get("PATH", ""))
     candidates = [Path(environ["JAVA_HOME"], "bin", "java")] if environ.get("JAVA_HOME") else []
     candidates += [Path(on_path)] if on_path else []
@@ -58,7 +57,6 @@ def _launchers(environ: Mapping[str, str], folders: Sequence[str]) -> Iterator[P
 
 
 def _properties(launcher: Path) -> dict[str, str]:
-    """Return the properties that a `java` command prints, or nothing if the command fails."""
     command = [str(launcher), "-XshowSettings:properties", "-version"]
     try:
         said = subprocess.run(  # noqa: S603 - a `java` that the user or the system put there

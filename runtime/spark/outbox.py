@@ -98,7 +98,6 @@ def issue_tokens(
 
 
 def _issue(app: App, place: TablePlace, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Issue the tokens of a partition. Yield the number of messages."""
     connection = open_table(place.store, place.table)
     concurrency = ConcurrencyLimit(32)
     store = TokenStore(connection.measured(connection.table, concurrency))

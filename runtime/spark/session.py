@@ -370,7 +370,6 @@ def ship(spark: SparkSession, name: str) -> bool:
 
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Return the folder of the archives, from which new workers fetch them while this process runs."""
     import tempfile  # noqa: PLC0415 - workers do not need it
 
     return tempfile.TemporaryDirectory(prefix="consistent-apps-")

@@ -200,7 +200,6 @@ def truncate(
 
 
 def _reported(found: DataFrame, folder: str) -> Truncation:
-    """Write the rows as a report, and return the sums of the written rows."""
     rows = found.select(sf.from_json(FOUND, _REPORT, {"mode": "FAILFAST"}).alias("row")).select("row.*")
     with failing_as(BatchFailedError):
         rows.withColumn("horizon", sf.timestamp_micros("horizon")).write.parquet(folder)

@@ -130,8 +130,6 @@ class _Stream:
 
 @dataclass(slots=True)
 class _Row:
-    """The findings of one kind, with the first as an example."""
-
     first: Finding
     deliveries: int = 0
     streams: int = 0
@@ -325,7 +323,6 @@ def verify(
 
 
 def _found(messages: DataFrame, job: VerifyJob, number: int, options: VerifyOptions) -> DataFrame:
-    """Return the findings on the messages of a round, computed once and persisted on disk."""
     options.step(f"Round {number}: handling messages again")
     spark = messages.sparkSession
     sample = Sample(options.sample, options.seed) if number == 0 and options.sample < 1 else None

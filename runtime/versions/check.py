@@ -212,7 +212,6 @@ class StreamCheck(RowsCheck):
             self.rebuilt.update(self._index.rebuilt())
 
     def _compare_newest(self, head: Head) -> None:
-        """Compare the header with the newest version, in the tail or the last run."""
         newest, expected = self._newest, self._next_version or head.kept_from
         if head.tail is not None:
             try:
@@ -246,7 +245,6 @@ def with_changes(stored: Properties, changes: Mapping[str, Value | None]) -> dic
 
 
 def _problems(run: Run, before: Run | None) -> Iterator[str]:
-    """Yield the contradictions between a run and the run before it, and between the run's states and digests."""
     if before is not None and run.first != before.last + 1:
         yield f"begins with version {run.first} instead of {before.last + 1}"
     elif before is not None and run.schema == before.schema and run.before != before.after:

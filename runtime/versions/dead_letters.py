@@ -141,7 +141,6 @@ class Letters:
 
 
 def _by_row(letters: Sequence[Letter], starts: Sequence[int]) -> dict[int, list[Letter]]:
-    """Group dead letters by stored row. The keys are among `starts`: the number of the first letter in each row."""
     rows: dict[int, list[Letter]] = {}
     for letter in letters:
         first = starts[bisect_right(starts, letter.number) - 1]

@@ -224,7 +224,6 @@ class Packer:
         return segment if segment.size <= limits.MAX_SEGMENT_BYTES else None
 
     def _close(self, written_at: int) -> None:
-        """Encode the open versions as runs."""
         begin, before = self._begin, self.states[self._begin]
         versions = version_columns(self._deliveries, self.made[begin:], self.states[begin:])
         commit = Commit(len(versions), self._batch, written_at, self._number)
@@ -237,7 +236,6 @@ class Packer:
         self.is_full = is_full or len(sizes) >= limits.MAX_TRANSACTION_RUNS
 
     def _fitting(self) -> list[PackedRun]:
-        """Return the first runs that fit one transaction, at least one."""
         fitting, room = self._runs[:1], limits.MAX_TRANSACTION_BYTES - self._runs[0].size
         for run in self._runs[1 : limits.MAX_TRANSACTION_RUNS]:
             room -= run.size
@@ -248,7 +246,6 @@ class Packer:
 
 
 def _split(run: Run) -> list[PackedRun]:
-    """Encode a run, split in halves until each part fits a row."""
     data, versions = run.data(), run.versions
     fits = len(data) <= limits.MAX_RUN_DATA_BYTES and len(pack_ids(run.ids)) <= limits.MAX_RUN_ID_BYTES
     if fits or len(versions) == 1:
@@ -331,7 +328,6 @@ async def _write_header(stream: Stream, properties: Properties, includes: Sequen
 
 
 async def _newest(history: History) -> NewestState:
-    """Return the stored newest state, from the header, the tail or the newest run."""
     head, number = history.head, history.stream.version
     if head.state is not None:
         return NewestState(head.state, head.schema)
@@ -530,5 +526,4 @@ def is_state_stream(stream: Stream) -> bool:
 
 
 def _is_of_state(row: Row) -> bool:
-    """Return whether a header row belongs to a state stream, even if the row is corrupt."""
     return "-" in row.partition_key and is_of_state(row.properties) and not is_tombstone(row)

@@ -286,7 +286,6 @@ class OutboxAlgorithm(ABC):
     def _outcomes(
         self, entity: Entity, ends: Sequence[Delivery], delivered: set[IdKey], new: Collection[IdKey]
     ) -> list[Outcome]:
-        """Return the final outcomes. Only the first delivery of each message has outputs."""
         outcomes = []
         for end in ends:
             if isinstance(end, Outcome):

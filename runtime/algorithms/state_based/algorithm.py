@@ -304,7 +304,6 @@ class StreamsTogether:
         deliveries: Deliveries,
         batch_ids: Sequence[str] | None,
     ) -> tuple[list[_Stored], list[Transaction]]:
-        """Handle the messages of opened streams. Return the new versions, and the transactions that store these."""
         handler, batch, clock = self.algorithm.handler, self.algorithm.batch, self.algorithm.clock
         invoker = Invoker(handler, clock, batch)
         made: list[_Stored] = []

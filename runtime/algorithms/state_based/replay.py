@@ -353,7 +353,6 @@ class Verifier:
     def _compared(
         self, delivery: Delivery, business_id: str, known: Version, made: Replayed, *, is_same: bool = False
     ) -> Finding:
-        """Return the finding on a replayed message. `is_same`: the digests are known to match."""
         try:
             difference = None if is_same else find_difference(self.handler, made, known)
         except CodecError as error:

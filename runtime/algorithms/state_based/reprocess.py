@@ -190,7 +190,6 @@ class _Stream:
         return self._handler.name, self._business_id
 
     def _choose(self) -> None:
-        """Choose one delivery of each message. The others are copies, or other messages with the same id."""
         mark, recorded = self._of.mark, {each.record.message_id: each.record for each in self._versions}
         is_cascade = self._algorithm.batch.is_cascade
         for position, delivery in enumerate(self._deliveries):
@@ -272,7 +271,6 @@ class _Stream:
         return history._replace(head=Head(newest.encoded, newest.schema, followed, *cut), newest=newest)
 
     def _decide(self, history: History, steps: Sequence[_Step]) -> tuple[CommitDraft, list[_Made]]:
-        """Handle the messages of steps on a history, until a transaction is full."""
         handler, batch = self._handler, self._algorithm.batch
         ready = [(step.version, step.position) for step in steps if step.position is not None]
         deliveries = self._deliveries.take([position for _, position in ready])
@@ -320,7 +318,6 @@ class _Stream:
         return draft, made
 
     def _is_same(self, version: Version | None, made: _Made) -> bool:
-        """Return whether a message made the recorded state and outputs."""
         if version is None or made.after is None:
             return False
         recorded = self._handler.codec.upcast(version.after, version.schema)

@@ -176,7 +176,6 @@ def check_source(source: str) -> None:
 
 
 def _checks(types: _Types) -> Sequence[tuple[str, str]]:
-    """Return the condition and the text of each problem, in the order of the checks."""
     is_text = isinstance(types["enqueued_at"], StringType)
     untimely = "is not a time like 2026-01-31T12:00:00Z" if is_text else "is outside the years 1601 to 9999"
 
@@ -483,7 +482,6 @@ def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = N
 
 
 def _handlers(routes: _Routes) -> str:
-    """Return an SQL array: the handlers of a message, the one named in the log, or null for an invalid message."""
     types: dict[tuple[str, ...], list[str]] = {}
     for name, found in routes.items():
         types.setdefault(tuple(route.handler for route in found), []).append(name)

@@ -180,7 +180,6 @@ def messages_on_disk(path: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _check_files(files: LogFiles) -> None:
-    """Raise `LogError` for files that Spark would misread, or not read at all."""
     for file in files.files:
         if ":" in os.path.basename(file):  # noqa: PTH119 - there may be many
             raise LogError(f"{file} has a colon in its name, which Spark does not read: rename it.")
@@ -320,7 +319,6 @@ def lines_of(text: DataFrame) -> DataFrame:
 
 
 def _check_is_no_table(where: str, folders: Iterable[str], has: Callable[[str, str], bool]) -> None:
-    """Raise `LogError` for files of a Delta or Hudi table, whose folder also contains deleted rows."""
     for (name, kind), folder in product(_TABLES.items(), folders):
         if has(folder, name):
             raise LogError(
@@ -330,7 +328,6 @@ def _check_is_no_table(where: str, folders: Iterable[str], has: Callable[[str, s
 
 
 def _check_lines(log: OpenedLog) -> None:
-    """Raise `LogError` if the first lines all lack the same required field."""
     lacking, names = set(REQUIRED), None
     for line in islice(filter(bytes.strip, _first_lines(log)), _LINES):
         try:
@@ -445,7 +442,6 @@ def _log_files(
 
 
 def _format_of(name: str) -> str | None:
-    """Return the format for the suffix of a name, if known, ignoring compression."""
     stem = _COMPRESSED.sub("", name.rstrip("/").lower())
     return _SUFFIXES.get(os.path.splitext(stem)[1])  # noqa: PTH122 - of any file system
 

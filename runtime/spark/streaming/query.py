@@ -287,7 +287,6 @@ class Admission:
             self.checkpoint.claim(us)
 
     def _owner(self) -> CheckpointOwner | None:
-        """Return the owner of the checkpoint, if any. Raises `BatchRefusedError` if another query is the owner."""
         owner = self.checkpoint.owner()
         if owner is None:
             return None
@@ -372,7 +371,6 @@ class EpochPlaces:
         out.flush()
 
     def _merged(self, waiting: Sequence[Folder]) -> Folder:
-        """Merge the outcomes of epochs in a hidden folder, one file for each round."""
         made = self._folder().sub(f"_merging-{self.query}-{uuid4().hex}")
         for name in sorted({name for each in waiting for name in each.names() if name[0] != "_"}):
             folder = made.sub(name)
@@ -409,7 +407,6 @@ class EpochPlaces:
         return sorted(((int(match[1]), each) for match, each in found if match), key=lambda each: each[0])
 
     def _is_merged(self, epoch: int) -> bool:
-        """Return whether an earlier driver merged an epoch into the output folder."""
         return any(epoch in span for span in self._merged_before)
 
     @cached_property
@@ -659,7 +656,6 @@ class RunningStream(StreamingQuery):
 
 
 def _triggered(trigger: Trigger) -> Mapping[str, Any]:
-    """Return the arguments of Spark's trigger. Raises `UsageError`."""
     if trigger is None:
         return {}
     if trigger == AVAILABLE_NOW:

@@ -237,8 +237,6 @@ class GroupCommit:
 
 
 class _Streams(Generic[T]):
-    """The coroutines that wait for a commit, in order."""
-
     def __init__(self, group: GroupCommit) -> None:
         self._group = group
         self.waiting: deque[tuple[Work[T], Pending]] = deque()
@@ -270,7 +268,6 @@ class _Streams(Generic[T]):
 
 
 def _commit(waiting: Sequence[Pending]) -> list[TransactionResult]:
-    """Commit once for each table. Return the result of each transaction."""
     answers: dict[Pending, TransactionResult] = {}
     for table in dict.fromkeys(pending.table for pending in waiting):
         together = [pending for pending in waiting if pending.table is table]

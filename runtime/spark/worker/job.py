@@ -101,8 +101,6 @@ class Chunk:
 
 
 class _Stretch(NamedTuple):
-    """Consecutive rows of one stream in an Arrow batch."""
-
     first: int
     end: int
     handler: str | None
@@ -435,7 +433,6 @@ class FoldJob:
                 yield writer.flush()
 
     async def _together(self, chunk: Chunk, streams: StreamsTogether | None, left: deque[Group]) -> Outcomes:
-        """Process the streams of a chunk together if possible. Append the remaining streams to `left`."""
         begins = [0, *chunk.ends[:-1]]
         if streams is None:
             deliveries, outcomes, numbers = None, Outcomes(Envelopes()), list(range(len(begins)))
