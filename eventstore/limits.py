@@ -32,15 +32,11 @@ _KEY_BYTES = 4  # a character has up to two UTF-16 units
 SURELY_SMALL_BYTES = (MAX_TRANSACTION_BYTES - MAX_OPERATIONS * 1000) // 6
 """Transactions up to this size need no exact check: as sent they are at most six times larger, plus the framing."""
 
-AROUND_ALL_BYTES = 150
-"""The multipart boundaries of a transaction."""
-
+AROUND_ALL_BYTES = 150  # the multipart boundaries of a transaction
 _AROUND_OPERATION_BYTES = 500
 """Boundary, headers, ETag, and the URL with the longest account and table, without keys."""
 
-_AROUND_PROPERTY_BYTES = 36
-"""Quotes, colons, commas, and the name of a type that JSON lacks."""
-
+_AROUND_PROPERTY_BYTES = 36  # quotes, colons, commas, and the name of a type that JSON lacks
 CONDITIONAL = frozenset({Verb.REPLACE, Verb.MERGE, Verb.DELETE})
 _MAX_KNOWN_NAMES = 4096
 _known_names: dict[str, int] = {}

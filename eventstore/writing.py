@@ -18,9 +18,7 @@ from eventstore.header import EVENT_ID, VERSION, EventData, Include, Partition, 
 from eventstore.port import Operation, Properties, Row, Value, pause
 from eventstore.reading import EVERYTHING, Reader, StreamWriteResult, read_header, read_ids, with_watermark
 
-ANY_ATTEMPTS = 32
-"""How often a write that accepts any version is tried during concurrent writes."""
-
+ANY_ATTEMPTS = 32  # how often a write that accepts any version is tried during concurrent writes
 _STREAM_ROW = re.compile(r"(.*\|)?SS-(HEAD$|SE-|UID-)", re.DOTALL)
 
 
@@ -315,8 +313,7 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
 
 
 _CHANGES = limits.MAX_OPERATIONS - 1
-_MEASURED_AT_ONCE = 64
-"""Limits memory, since a row may have a megabyte."""
+_MEASURED_AT_ONCE = 64  # limits memory, since a row may have a megabyte
 
 
 @dataclass(frozen=True, slots=True)

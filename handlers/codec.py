@@ -579,14 +579,9 @@ def is_text(value: object) -> TypeGuard[str]:
 # Untrusted msgpack is unpacked in bounded memory. An empty array takes one byte of msgpack and 56 of memory, and may
 # announce more items than it has. So items are counted, and larger data is skipped through before it is unpacked.
 
-MAX_ITEMS = 2**20
-"""The maximum number of arrays, maps and their items."""
-
-MAX_DEPTH = 200
-"""The maximum nesting, as pydantic's for JSON."""
-
-_TRUSTED_BYTES = 4 * 2**10
-"""Smaller data cannot announce enough items to be dangerous."""
+MAX_ITEMS = 2**20  # the maximum number of arrays, maps and their items
+MAX_DEPTH = 200  # the maximum nesting, as pydantic's for JSON
+_TRUSTED_BYTES = 4 * 2**10  # smaller data cannot announce enough items to be dangerous
 
 
 def unpack(

@@ -91,8 +91,7 @@ _EXEMPT = _names(
 """Modules that may call all guarded functions, because the result of a handler does not depend on these calls."""
 
 
-_RUN = "_guard_method.<locals>.run"
-"""The function that runs a handler's method under guard."""
+_RUN = "_guard_method.<locals>.run"  # the function that runs a handler's method under guard
 
 
 def check(call: str, instead: str) -> None:

@@ -386,8 +386,7 @@ _NO_ETAG = "W/\"datetime'1601-01-01T00%3A00%3A00.0000000Z'\""
 _INDEX = re.compile(r"(\d+):")
 
 
-_ALONE_BYTES = 256 * 1024
-"""The largest row that is sent as a plain request."""
+_ALONE_BYTES = 256 * 1024  # the largest row that is sent as a plain request
 
 
 @dataclass(frozen=True, slots=True)

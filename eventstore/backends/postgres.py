@@ -39,9 +39,7 @@ from eventstore.port import Bounds, Operation, Page, PageKind, Row, Value, Verb
 FORMAT = "consistent-messaging rows, format 1"
 """The comment of each SQL table of a store, which identifies such tables."""
 
-MAX_CONNECTIONS = 8
-"""The maximum number of connections of an event loop; further calls wait."""
-
+MAX_CONNECTIONS = 8  # the maximum number of connections of an event loop; further calls wait
 _COMMITTED_TOGETHER = 64
 _READ_TOGETHER = 16
 _ANSWER_SECONDS = 60
@@ -198,8 +196,7 @@ class _Changes:
 
 
 _Read = tuple[Sequence[str], asyncio.Future[list[StoredRow]]]
-_Waiting = tuple[_Changes, asyncio.Future[tuple[str, ...]]]
-"""A transaction, and the future for its new ETags."""
+_Waiting = tuple[_Changes, asyncio.Future[tuple[str, ...]]]  # a transaction, and the future for its new ETags
 
 
 class _NotCommittedError(Exception):

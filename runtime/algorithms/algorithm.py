@@ -30,8 +30,7 @@ from runtime.versions.stream import is_key
 Publish = Callable[[Output], Awaitable[None]]
 """Sends one output, perhaps repeatedly. Any exception ends the attempt."""
 
-AT_ONCE = timedelta()
-"""A minimum age of zero."""
+AT_ONCE = timedelta()  # a minimum age of zero
 
 
 class Algorithm(Protocol):
@@ -63,8 +62,7 @@ class Algorithm(Protocol):
         """
 
 
-NewId = Callable[[], str]
-"""Returns an alphanumeric id that is unique across processes."""
+NewId = Callable[[], str]  # returns an alphanumeric id that is unique across processes
 
 
 def fresh_id() -> str:

@@ -27,9 +27,7 @@ from runtime.versions.properties import expect
 from runtime.versions.run import compress, decompress
 
 PREFIX = "SS-LTR-"
-LAST = PREFIX + "~"
-"""The upper bound of the row keys of dead letters."""
-
+LAST = PREFIX + "~"  # the upper bound of the row keys of dead letters
 PROPERTIES = typed.chunk_names("Letters", limits.MAX_LETTER_ROW_BYTES // typed.CHUNK)
 _INT: Final = (int,)
 # fmt: off
@@ -40,8 +38,7 @@ _KINDS: Final = (
 # fmt: on
 """The types of the stored fields of a dead letter. `None` means that the field is checked elsewhere."""
 
-_TEXT = "surrogatepass"
-"""The error handler for text: ids of unparsable messages may contain lone surrogates."""
+_TEXT = "surrogatepass"  # the error handler for text: ids of unparsable messages may contain lone surrogates
 
 
 class LetterState(IntEnum):

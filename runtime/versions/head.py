@@ -35,14 +35,11 @@ _KINDS: Final = (_INT, (str, None), _INT, (int, None), (bool,), _INT, (bytes,), 
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 """The magic number of compressed data. No msgpack array begins with it."""
 
-_RAW_BYTES = 512
-"""A segment up to this size is not compressed."""
-
+_RAW_BYTES = 512  # a segment up to this size is not compressed
 _RAW_TAIL_BYTES = 1536
 """A tail up to this size is not compressed: SQLite compresses its row, with a dictionary of similar rows."""
 
-_IDS = 6
-"""The index of `ids` among the fields."""
+_IDS = 6  # the index of `ids` among the fields
 
 
 class Segment(NamedTuple):
@@ -99,8 +96,7 @@ def read_segments(packed: bytes, count: int, ids: bytes) -> list[Segment]:
     return [segment._replace(ids=pack_ids(list(islice(keys, segment.length)))) for segment in segments]
 
 
-NO_EVENT = 0
-"""The event number of the tail."""
+NO_EVENT = 0  # the event number of the tail
 _FORMAT = 2
 _FIELDS: Final = (int, int, bytes, int, int, int, bytes, bytes)
 """The types of the fields of a tail, after format and checksum."""

@@ -36,9 +36,7 @@ Search = Callable[[bytes], Iterator[int]]
 
 _FEW = 4
 _SOME = 500
-_GROUPS = 8
-"""The number of groups of wanted hashes in the filter, one per bit of a byte."""
-
+_GROUPS = 8  # the number of groups of wanted hashes in the filter, one per bit of a byte
 _NOT_ZERO = re.compile(rb"[^\0]")
 
 
@@ -102,9 +100,7 @@ def _by_set(hashes: bytes, wanted: frozenset[int]) -> Iterator[int]:
 
 
 PREFIX = "SS-IDX-"
-LAST = PREFIX + "~"
-"""The upper bound of index row keys."""
-
+LAST = PREFIX + "~"  # the upper bound of index row keys
 _HASHES = chunk_names("Hashes", limits.MAX_INDEX_HASHES * HASH_BYTES // CHUNK)
 _ENDS = chunk_names("Ends", 4)
 PROPERTIES = ["First", "Count", "FirstEvent", "Key", *_ENDS, *_HASHES]

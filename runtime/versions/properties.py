@@ -222,8 +222,7 @@ def shown(value: object) -> str:
 
 
 INT32 = 2**31 - 1
-INT64 = 2**63 - 1
-"""The largest integer properties: plain, and `Int64`."""
+INT64 = 2**63 - 1  # the largest integer properties: plain, and `Int64`
 
 
 def number(properties: Properties, name: str, default: int | None = None, *, most: int = INT64) -> int:

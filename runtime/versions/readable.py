@@ -46,8 +46,7 @@ def _json(value: Any) -> Any:  # noqa: ANN401 - any value of msgpack, and of JSO
     return value
 
 
-ABSENT = "(absent)"
-"""Shown for a field that is missing on one side."""
+ABSENT = "(absent)"  # shown for a field that is missing on one side
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,16 +89,12 @@ def _added_at(row: Row) -> int:
 # transaction can create tokens on condition that the token of their parent message exists. If several handlers take a
 # message, its token has one name and a row for each handler.
 
-HEADER = "token"
-"""The header that holds a token's name."""
-
+HEADER = "token"  # the header that holds a token's name
 PARTITION = "tokens."
 _LAST_PARTITION = f"{PARTITION}~"
 """The range of partition keys of chains. Handler names have no full stop, so no entity has such a key."""
 
-USED = "Used"
-"""The property that marks a token as the parent of others."""
-
+USED = "Used"  # the property that marks a token as the parent of others
 FIRST_IN_CHAIN = "first"
 CHAIN_LENGTH = 32
 _NAME = re.compile("[A-Za-z0-9-]{1,64}/[A-Za-z0-9-]{1,64}")

@@ -136,8 +136,7 @@ def _newest_methods(handler: HandlerDefinition) -> Mapping[str, tuple[Method, in
     }
 
 
-FUTURE_TOLERANCE = 3600 * 1_000_000
-"""How far ahead of the clock `enqueued_at` may be, in microseconds."""
+FUTURE_TOLERANCE = 3600 * 1_000_000  # how far ahead of the clock `enqueued_at` may be, in microseconds
 
 
 class Decider:

@@ -40,9 +40,7 @@ from runtime.versions.readable import changes, decode, read_state
 from runtime.versions.run import Run, Version
 from runtime.versions.stream import History, NewestState, StreamUpdate, append, load
 
-NEW, GONE = "new", "gone"
-"""Values of the header that marks an output that only one of the two runs has."""
-
+NEW, GONE = "new", "gone"  # values of the header that marks an output that only one of the two runs has
 VISIT = ""
 """The type of a delivery that only asks to complete a stream. Its sequence is how far the stream was followed."""
 
