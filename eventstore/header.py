@@ -202,10 +202,7 @@ class EventId:
 
 @dataclass(frozen=True, slots=True, init=False)
 class EventData:
-    """An event to write, with an optional id that rejects duplicates, and included rows.
-
-    The id costs an additional row. `includes` are changed atomically with the event.
-    """
+    """An event to write. An `id` rejects duplicates and costs a row; `includes` are changed atomically with it."""
 
     properties: Properties
     id: EventId | None
@@ -320,10 +317,7 @@ def _initialise(partition: Partition, table: Table, key: str, prefix: str) -> No
 
 @dataclass(frozen=True, slots=True)
 class StreamValue:
-    """A stream's partition and header, as last read or written. A value without an ETag is *transient*.
-
-    `eventstore.stream` adds the methods in a subclass. Functions that take a value return one of the same class.
-    """
+    """A stream's partition and header, as last read or written. Without an ETag it is *transient*."""
 
     partition: Partition
     etag: str | None = None

@@ -43,11 +43,7 @@ _known_names: dict[str, int] = {}
 
 
 def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[str, Value]]:
-    """Check a transaction, and return the properties to store for each operation.
-
-    The copies belong to the backend and have plain values: UTC datetimes, no subclasses, no None. Raises
-    `PayloadTooLargeError` over a limit, and `ValueError` or `TypeError` for an invalid transaction.
-    """
+    """Check a transaction. Return copies of the properties to store, with plain values only: UTC, no None."""
     if not operations:
         raise ValueError("A transaction needs at least one operation.")
     if len(operations) > MAX_OPERATIONS:

@@ -51,11 +51,7 @@ Scope = Literal["process", "machine", "network"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row that was read. `etag` changes with every write and never repeats.
-
-    `timestamp` is the time of the last write, by the clock of the service or, in SQLite and memory, of the writing
-    machine; None if unknown.
-    """
+    """A row that was read. Its `etag` never repeats; `timestamp` is the time of the last write, None if unknown."""
 
     partition_key: str
     row_key: str
@@ -172,10 +168,7 @@ class Table(Protocol):
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        """Read a page of the rows of a partition from `first` to `last`, inclusive.
-
-        `select` names the properties to read; a row that lacks a property is returned without it.
-        """
+        """Read a page of the rows from `first` to `last`, inclusive. `select` names the properties to read."""
 
     async def scan(
         self,
@@ -186,10 +179,7 @@ class Table(Protocol):
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        """Read a page of the rows with this row key in the partitions `first` to `last`, inclusive.
-
-        `row_key=None` reads all rows, in the order of partition and row key.
-        """
+        """Read a page of the rows with this key (None: any) in the partitions `first` to `last`, inclusive."""
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
         """Apply all operations or none. Return the new ETags, "" for a deleted row.

@@ -135,10 +135,7 @@ class Stream(StreamValue):
     async def set_properties(
         cls, stream: Stream, properties: Mapping[str, Value | None], includes: Iterable[Include] = ()
     ) -> Stream:
-        """Replace all properties of a stream, and change `includes` in the same transaction. Costs one request.
-
-        Raises `ConcurrencyConflictError` if the stream has changed, and `ValueError` for a transient stream.
-        """
+        """Replace all properties of a stream, changing `includes` in the same transaction. Costs one request."""
         if stream.etag is None:
             raise ValueError("The stream is transient: provision or write it first.")
         own = stream_properties(properties)
@@ -195,10 +192,7 @@ class Stream(StreamValue):
         header: Sequence[str] | None = None,
         ids: bool = False,
     ) -> reading.StreamSlice[Stream]:
-        """Read header and events newest first, from a version or, by default, from the newest one.
-
-        Costs two requests, and one more per further 1,000 events. Otherwise works as `read` does.
-        """
+        """Read header and events newest first. Costs two requests, and one more per further 1,000 events."""
         reader = reading.Reader(cls(partition), reading.Selection.of(select, header), ids)
         return _found(await reader.backwards(start_version, slice_size), partition)
 
@@ -305,10 +299,7 @@ _MOST_SAMPLES = 8192
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The partition keys that begin with `prefix`, from `first` on and before `before`. "" and None set no bound.
-
-    The ranges of `split_streams` contain each key with the prefix exactly once, new keys included.
-    """
+    """The partition keys that begin with `prefix`, from `first` on and before `before`; None or "" is no bound."""
 
     prefix: str = ""
     first: str = ""

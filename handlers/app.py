@@ -117,11 +117,7 @@ class KeyKind(Enum):
 
 @dataclass(frozen=True)
 class Route:
-    """How messages of one type reach one handler.
-
-    `path` leads to the business id in the model's attributes, `wire_path` in the JSON of the body. `revisions` has the
-    methods by revision.
-    """
+    """How messages of a type reach a handler. `path` leads to the id in the model, `wire_path` in the JSON."""
 
     handler: str
     message_type: type[Message]
@@ -258,10 +254,7 @@ class CallInterceptor:
 
 
 class HandlerDefinition:
-    """One handler of an app: its name, the codec of its state, and its routes by message name and alias.
-
-    `draw_key` is the secret of the handler's table if its draws are keyed.
-    """
+    """A handler of an app: its name, the codec of its state, and its routes by message name and alias."""
 
     interceptor = CallInterceptor()
 

@@ -592,11 +592,7 @@ def unpack(
     unicode_errors: str | None = None,
     strict_map_key: bool = True,
 ) -> Any:  # noqa: ANN401 - any value that msgpack knows
-    """Unpack untrusted msgpack in bounded memory.
-
-    `most`, if given, limits the number of items in each array or map, and saves a first pass over the data. Raises
-    `ValueError`, `TypeError` and errors of msgpack. Data that is nested too deeply raises `msgpack.StackError`.
-    """
+    """Unpack untrusted msgpack in bounded memory. `most` limits the items of an array or map, and saves a pass."""
     containers = items = 0
 
     def count(container: Any) -> Any:  # noqa: ANN401 - a list or a dict

@@ -340,11 +340,7 @@ class GuardedApp(App):
 
 
 def guarded(app: App) -> App:
-    """Return the app with its handlers under guard. The given app is unchanged.
-
-    Each message costs a little more, and so does each lookup in the guarded modules for the rest of the process:
-    docs/testing.md has the figures.
-    """
+    """Return the app with its handlers under guard. The given app is unchanged; for the cost see docs/testing.md."""
     if isinstance(app, GuardedApp):
         return app
     return GuardedApp(*app.handler_types, name=app.name).keyed(app.draw_key)

@@ -377,11 +377,7 @@ class Checker:
 
 @dataclass(eq=False)
 class Scope(ABC):
-    """The names of a module, class body or function that is being followed.
-
-    Following is mutually recursive: expressions contain calls, calls run functions, functions contain statements, and
-    statements contain expressions. `interpreter.Interpreter` implements it.
-    """
+    """The names of a module, class body or function that is followed; `interpreter.Interpreter` follows them."""
 
     checker: Checker
     module: SourceModule

@@ -56,10 +56,7 @@ class Algorithm(Protocol):
         """
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Forget the ids of messages processed more than `older_than` ago. Return the number of ids.
-
-        A later copy of such a message is processed again. Algorithms that do not evict ids return 0.
-        """
+        """Forget ids of messages processed more than `older_than` ago: later copies are new. Return their number."""
 
 
 NewId = Callable[[], str]  # returns an alphanumeric id that is unique across processes
@@ -121,12 +118,7 @@ async def publish_all(table: Table, publish: Publish, outputs: Iterable[Output])
 
 
 class Refusals:
-    """The dead letters of one stream while its deliveries are decided.
-
-    Each change is recorded with the position of its delivery, so that a transaction can store a prefix.
-
-    `numbers`: in a redrive, the numbers of the dead letters that are delivered, by position, if known.
-    """
+    """The dead letters of one stream while its deliveries are decided, each change with its delivery's position."""
 
     def __init__(self, letters: Letters, batch: BatchContext, numbers: Sequence[int] | None = None) -> None:
         self._before = letters

@@ -105,11 +105,7 @@ def _make_state_based(given: Dependencies) -> dict[str, StateBased]:
 
 
 def described_algorithm(name: str, place: tuple[str, str] | None) -> str:
-    """Return the description of an algorithm, as the ledger records it.
-
-    `place`: the URL and table of the de-duplication or token store, or `None` if it is the table of the states. File
-    paths are made absolute.
-    """
+    """Return the description of an algorithm for the ledger. `place`: the table of ids or tokens, if any."""
     if place is None:
         return name
     url, table = connect(place[0]).url, place[1]

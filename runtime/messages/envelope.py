@@ -189,10 +189,7 @@ def with_trace(headers: Mapping[str, str], cause: Headers) -> Mapping[str, str]:
 
 
 class Envelope(NamedTuple):
-    """One delivery of a message.
-
-    `message_id` is canonical; `body` is JSON text or msgpack bytes; `business_id` is set if the sender supplied one.
-    Times are in microseconds since 1970 UTC.
+    """One delivery of a message: `message_id` is canonical, `body` JSON text or msgpack bytes, times in microseconds.
     """
 
     message_id: str
@@ -215,10 +212,7 @@ class Envelope(NamedTuple):
         enqueued_at: datetime | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Envelope:
-        """Create an envelope for a message from a queue. Its body is JSON, as text or in UTF-8, or msgpack.
-
-        Raises `ValueError` for an id that is empty, longer than 255 characters, or invalid Unicode.
-        """
+        """Create an envelope for a message from a queue. Raises `ValueError` for an invalid id."""
         if not 0 < len(message_id) <= MAX_LENGTH:
             raise ValueError(f"A message id must have 1 to {MAX_LENGTH} characters, not {len(message_id)}.")
         if not is_text(message_id):

@@ -187,11 +187,7 @@ def outputs_of(
 
 
 class Outcomes(Sequence[Outcome]):
-    """Outcomes by column, in delivery order. There may be fewer outcomes than `envelopes`; rows are created lazily.
-
-    All share `business_id`, or each has its own in `business_ids`. `refused` maps positions to outcomes that do not fit
-    the columns, such as dead letters. `made` is the number of new versions, excluding replays.
-    """
+    """Outcomes by column, in delivery order; `refused` maps positions to those that do not fit. Rows are lazy."""
 
     def __init__(
         self, envelopes: Envelopes, handler: str | None = None, business_id: str | None = None

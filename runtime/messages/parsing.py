@@ -202,10 +202,7 @@ def refused_for_size(
 def unroutable(
     envelope: Envelope, problem: str | None, handler: str | None = None, types: Collection[str] | None = None
 ) -> Outcome:
-    """Return the dead letter of a delivery that matches no handler, or does not match the `handler` named by its log.
-
-    `problem` says why the envelope is invalid, if it is. `types` are the types allowed in the log, or `None` for all.
-    """
+    """Return the dead letter of a delivery that no handler takes, or not the `handler` that its log names."""
     if problem is not None:
         reason = Reason.TOO_LARGE if is_note(envelope.body) else Reason.INVALID_ENVELOPE
         return dead_letter(envelope, reason, problem)
@@ -266,11 +263,7 @@ _JSON = json.JSONDecoder(parse_int=_Integer)
 
 
 def read_body(route: Route, body: str | bytes) -> Message:
-    """Parse a body of JSON text or msgpack bytes.
-
-    Msgpack is read like the JSON with the same fingerprint, unless it holds types that JSON lacks. Raises pydantic's
-    `ValidationError`, msgpack's errors, and errors of the message's own validators.
-    """
+    """Parse a body of JSON text or msgpack bytes. Raises errors of pydantic, msgpack and validators."""
     codec = message_codec(route.message_type)
     if isinstance(body, str):
         return codec.decode(body)

@@ -132,11 +132,7 @@ class BatchFolders:
             return [OutcomeFile(**each) for each in json.loads(file.read())]
 
     def put_in_place(self) -> Sequence[OutcomeFile]:
-        """Make the files of the chosen attempt visible, and return the files.
-
-        Raises `OSError` if another driver committed the round and deleted the attempt, and `BatchRefusedError` if the
-        folder has outcomes of another batch with the same id.
-        """
+        """Make the files of the chosen attempt visible, and return them. Raises `OSError` if they are gone."""
         source = open_folder(self.staged(self.record.attempt))
         target = open_folder(self.round(self.record.rounds))
         parts = self._decided()

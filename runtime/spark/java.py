@@ -37,10 +37,7 @@ def find_java(
 
 
 def is_supported(version: str) -> bool:
-    """Return whether Spark 4 supports a Java version such as `17.0.15`.
-
-    Java 25 needs PySpark 4.2. Before 25.0.3, its garbage collector could corrupt Spark's data.
-    """
+    """Return whether Spark 4 supports a Java such as `17.0.15`: 25 with PySpark 4.2, from 25.0.3 on."""
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     return numbers[:1] in {(17,), (21,)} or (25, 0, 3) <= numbers < (26,)
 

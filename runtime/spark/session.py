@@ -267,10 +267,7 @@ def build_session(
     log_file: Path | str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start Spark with this interpreter, or return the active session unchanged.
-
-    Appends the output of Spark and its workers to `log_file`. Raises `UsageError` without a supported Java.
-    """
+    """Start Spark with this interpreter, or return the active session unchanged."""
     if SparkContext._active_spark_context is not None:  # noqa: SLF001 - there is no public way
         return SparkSession.builder.getOrCreate()
     java = find_java()

@@ -57,11 +57,7 @@ _REPORT = ", ".join(
 
 @contextmanager
 def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str]:
-    """Hold the clean-up lease of a table within the block, renewed by a thread. Yield its token.
-
-    Workers check the token themselves. Raises `LeaseHeldError`, and at the end of the block `LeaseLostError` if another
-    process took over the lease.
-    """
+    """Hold the clean-up lease of a table, renewed by a thread. Yield its token, which workers check."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # the user may have no name in a container

@@ -260,10 +260,7 @@ HEAD_PROPERTIES = [
 
 
 class Head(NamedTuple):
-    """The newest state of a stream, and the extent of its history. Times are in microseconds since 1970 UTC.
-
-    A stream without versions, because it has only dead letters or was forgotten, has no state.
-    """
+    """The newest state of a stream and the extent of its history. A stream of dead letters has no state."""
 
     state: bytes | None  # encoded; None: too large for the header, see the newest run
     schema: int

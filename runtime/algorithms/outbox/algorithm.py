@@ -94,11 +94,7 @@ class OutboxAlgorithm(ABC):
         seen: Seen = NOTHING,
         letters: Sequence[int] | None = None,
     ) -> tuple[Entity, list[Outcome]]:
-        """Load an entity, handle deliveries, and store the entity once. Stop early if no more dead letters fit.
-
-        `letters`: in a redrive, the numbers of the dead letters that are delivered. Returns the stored entity and the
-        outcomes of the handled deliveries.
-        """
+        """Load an entity, handle deliveries, and store it once. Stop early if no more dead letters fit."""
         loaded = entity = await self.entities.load(self.entities.key(business_id))
         refusals = Refusals(entity.letters, self.batch, letters)
         attempts: dict[IdKey, str] = {}
@@ -390,10 +386,7 @@ class OutboxOneByOne:
         return len(left)
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Forget the ids of messages processed more than `older_than` ago. Return the number of ids.
-
-        Costs one request for every 1,000 entities, one for each entity, and one more for each entity with old ids.
-        """
+        """Forget ids of messages processed more than `older_than` ago. Return their number."""
         latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
         evict, count = partial(algorithm.evict_from, latest=latest, dry_run=dry_run), 0
         async for row in algorithm.entities.rows():
@@ -507,11 +500,7 @@ class TokenBased(OutboxAlgorithm):
         return self.if_it_fits(changed.with_entry(message.key, replace(entry, tokens=tokens)), message)
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
-        """Register this attempt, create tokens for the outputs, and commit the attempt, unless another is committed.
-
-        Costs one request for each message and one for the commit, or none if no handler takes the outputs. Registering
-        costs one more unless `invoke` did it.
-        """
+        """Register this attempt, create tokens for the outputs, and commit it, unless another is committed."""
         entity = await self.entities.update(entity, partial(_registered, attempts))
         undecided = {key: attempts[key] for key in _undecided(entity, attempts)}
         if undecided:

@@ -146,11 +146,7 @@ class TokenStore:
         return True
 
     async def create(self, parent: Token, tokens: Sequence[Token]) -> None:
-        """Create tokens in the parent's chain, if the parent exists. Call `flush` to make them durable.
-
-        Costs one request for every 99 tokens. Raises `ConcurrencyConflictError` if the parent is gone. After an error
-        some tokens may exist, or appear later, but not after the parent was deleted.
-        """
+        """Create tokens in the parent's chain, if it exists; `flush` makes them durable. 99 tokens are a request."""
         step = MAX_OPERATIONS - 1
         for at in range(0, len(tokens), step):
             inserts = [Operation.insert(token.row_key, {}) for token in tokens[at : at + step]]

@@ -119,11 +119,7 @@ class Replayer:
     def replay_all(
         self, copies: Sequence[Copy]
     ) -> tuple[list[Replayed], HandlerFailedError | CodecError | None]:
-        """Replay consecutive known messages with the recorded state, clock, captured values and revision.
-
-        Return the results up to the first failure, and its error, or `None` without a failure. The error is a
-        `RevisionGoneError`, another `HandlerFailedError`, or a `CodecError` if a state cannot be read.
-        """
+        """Replay consecutive known messages as recorded. Return the results up to the first error, and it."""
         replayed: list[Replayed] = []
         run = partial(self._replay_all, copies, replayed)
         try:

@@ -529,10 +529,7 @@ def _field(name: str, before: Any, after: Any) -> dict[str, str]:  # noqa: ANN40
 
 
 def _numbers(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - any JSON values
-    """Return the sums of integers and decimals for each field in which the sums differ.
-
-    Text that is a number counts where it has a point on either side: an id of digits has none.
-    """
+    """Return the sums that differ, by field. Text counts as a number if either side has a point."""
     sides = Counter[str](), Counter[str]()
     texts = Counter[str](), Counter[str]()
     decimals = set[str]()

@@ -220,11 +220,7 @@ class TruncationRules:
 async def take_letters(
     table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, take: Callable[[Letter], None]
 ) -> frozenset[int]:
-    """Call `take` with each dead letter of a stream that the rules discard. Return the numbers of these dead letters.
-
-    May pass a dead letter several times. Costs no request if the rules discard none; otherwise one, and one more if any
-    dead letters wait.
-    """
+    """Call `take` with each dead letter to discard, perhaps several times. Return their numbers."""
     latest = rules.give_up
     if latest is None:
         return frozenset()
@@ -328,10 +324,7 @@ class Truncated:
 async def take_versions(
     table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, take: Callable[[Version], None]
 ) -> int:
-    """Call `take` with each version of a stream that the rules allow to be deleted. Return the last one's number, or 0.
-
-    May pass a version several times. Costs one query, and one for each event that contains such versions.
-    """
+    """Call `take` with each version to delete, perhaps several times. Return the number of the last one, or 0."""
 
     async def take_old() -> int:
         found = await read_runs(Partition.exact(table, key))
@@ -437,11 +430,7 @@ async def _gone(
 
 
 def _has_outputs(read: Run, run: RunIndex, rules: TruncationRules) -> bool:
-    """Return whether any version of a run has outputs, except in acknowledged commits.
-
-    Outputs of a single message may be unpublished if its worker crashed after the append. The redelivered message is
-    then replayed, which needs the version before its own. `read` contains the run, or is the whole tail.
-    """
+    """Return whether any version of a run has outputs that may be unpublished, and so may need a replay."""
     digests = read.versions.outputs_digests
     starts = accumulate((commit.length for commit in run.commits), initial=run.first - read.first)
     return any(

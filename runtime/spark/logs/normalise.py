@@ -106,10 +106,7 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
 
 
 def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) -> str | None:
-    """Write to a folder the original rows that are too large. Return the path written, or `None` without such rows.
-
-    Writes JSON lines or Parquet, like the log. Idempotent. Costs a pass over the log, and a second one for such rows.
-    """
+    """Write the original rows that are too large to a folder, as the log is written. Return the path, if any."""
 
     def large(rows: DataFrame) -> DataFrame:
         return _judge(rows, None, limits)[0].where(f"{_EXCESS} IS NOT NULL")
@@ -441,12 +438,7 @@ def route(
     sample: Sample | None = None,
     types: Collection[str] | None = None,
 ) -> DataFrame:
-    """Give each message a row for each handler that takes it, grouped and sorted by stream.
-
-    A handler named in the log gets the message alone, without a business id if it does not take the type. Messages with
-    a problem, without a handler, or of types not in `types` keep one row without a handler. With a sample, messages of
-    other streams are dropped before the shuffle.
-    """
+    """Give each message a row for each handler that takes it, or for the one that its log names, sorted by stream."""
     routed = find_routes(messages, app, types)
     if sample is not None:
         routed = routed.where(sample.takes())

@@ -473,11 +473,7 @@ def _read(spark: SparkSession, files: LogFiles, where: str) -> DataFrame:
 def _read_parquet(
     reader: Callable[[], DataFrameReader], files: LogFiles, where: str, paths: Sequence[str]
 ) -> DataFrame:
-    """Read Parquet files with the union of their columns. Raises `LogError` if types contradict.
-
-    Local files are read as one relation for each set of columns. For other files Spark merges the schemas, which
-    costs a job.
-    """
+    """Read Parquet with the union of columns: local files as a relation for each set of columns, no job."""
     groups: dict[tuple[tuple[str, pa.DataType], ...], list[str]] = {}
     untyped: set[str] = set()
     try:

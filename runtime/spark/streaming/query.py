@@ -103,11 +103,7 @@ class Checkpoint:
         return Planned(id_, digest, dict(file for each in files for file in each))
 
     def changed(self, files: Mapping[str, int]) -> list[tuple[str, bool]]:
-        """Return each file that is missing or has another modification time, with whether the file is missing.
-
-        Checks only local disks and the file system of the checkpoint, because Spark may use other credentials
-        elsewhere. Costs a request for each file on an object store.
-        """
+        """Return files that are missing (True) or have another time, where Spark's credentials are ours."""
         path, options = path_and_options(self.url)
         options_of = {"": "", "file": "", urlsplit(path).scheme: options}
         times_in: defaultdict[str, dict[str, int]] = defaultdict(dict)
@@ -223,11 +219,7 @@ class Admission:
         return f"{EPOCH}{epoch} of the query {self.query}, {content}"
 
     def check_start(self, us: CheckpointOwner, find: Callable[[str], BatchRecord | None]) -> None:
-        """Check the checkpoint before Spark opens it, which would stop another query that uses it.
-
-        `find` returns a batch of our ledger. Raises `BatchRefusedError` if the checkpoint is incomplete or belongs to
-        another query or table, and `UsageError` if it is not a folder.
-        """
+        """Check the checkpoint before Spark opens it, which would stop another query that uses it."""
         folder = open_folder(self.checkpoint.url)
         if folder.exists() and not folder.is_folder():
             raise UsageError(

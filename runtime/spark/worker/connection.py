@@ -46,11 +46,7 @@ class Wait(Enum):
 
 
 class ConcurrencyLimit:
-    """The limit of the number of streams in flight, which provides back-pressure.
-
-    It rises while calls take about the best time, falls when they take longer, and halves on a failure. After Netflix's
-    concurrency-limits.
-    """
+    """The limit of the streams in flight, raised while calls are fast, after Netflix's concurrency-limits."""
 
     def __init__(self, most: int) -> None:
         self.most = max(most, 1)
@@ -354,10 +350,7 @@ def open_table(
     make: bool = True,
     spark: SparkSession | None = None,
 ) -> Connection:
-    """Return this thread's connection to a table, and to a second one if given.
-
-    Raises `TableNotFoundError` without `make`, and `UsageError` if workers of the session could not access the store.
-    """
+    """Return this thread's connection to a table, and to a second one if given. Raises `UsageError`."""
     # The cache key is absolute: a relative path or a variable may have another meaning later.
     place, other = TablePlace(store_url, table_name).for_workers(), other and other.for_workers()
     key = (os.getpid(), threading.get_ident(), place, None if other == place else other)
