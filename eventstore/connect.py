@@ -4,8 +4,6 @@ Nothing is sent or opened until the store's `table` is awaited, and only the bac
 never show the URL, which may contain a secret.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -8,8 +8,6 @@ Keys are ordered as stored: for ASCII keys that is text order, except that escap
 digits.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from hashlib import sha512

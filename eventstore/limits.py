@@ -4,8 +4,6 @@ Every backend has the limits that are documented for Azure Table Storage: a prop
 units), a row of 252 properties and 1 MiB, a transaction of 100 operations on different rows and 4 MiB as sent.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime

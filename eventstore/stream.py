@@ -363,7 +363,6 @@ async def _sample(keys: AsyncIterable[str], limit: int) -> tuple[int, list[str]]
 
 
 def _ranges(sample: list[str], parts: int, prefix: str) -> list[KeyRange]:
-    """Return at most `parts` ranges with about the same number of keys each."""
     # Range queries are reliable for ASCII keys only, and Cosmos DB returns keys in any order.
     keys = sorted((key for key in sample if key.isascii()), key=escape)
     positions = {number * len(keys) // parts for number in range(1, parts)} - {0}
@@ -397,7 +396,6 @@ async def read_range(
 
 
 def _bound_after(prefix: str) -> str | None:
-    """Return a key that sorts after all keys with a prefix; None if there is none."""
     # Replaces the last character that has a successor, and drops those after it.
     for end in range(len(prefix), 0, -1):
         position = PLAIN_CHARACTERS.find(prefix[end - 1])

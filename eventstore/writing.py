@@ -80,7 +80,6 @@ class Draft:
 
 
 def _event_operations(partition: Partition, version: int, events: Sequence[EventData]) -> list[Operation]:
-    """Return the inserts of events after a version. Each is followed by the insert of the event's id, if any."""
     operations: list[Operation] = []
     ids: set[str] = set()
     for event in events:

@@ -440,7 +440,6 @@ def _made(
 
 
 def _check_one_type(name: str, one: type[Message], other: type[Message]) -> None:
-    """Raise `AppError` if two message types have the same name or alias."""
     if one is other:
         return
     if message_name(one) == message_name(other):

@@ -4,8 +4,6 @@ Handlers get only states and messages decoded from bytes, even the first time. A
 therefore gets equal ones. States are equal if their bytes are.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import types
@@ -223,7 +221,6 @@ def find_plain(model_type: type[BaseModel]) -> Plain | None:
 
 
 def _types(field: Any) -> frozenset[type] | None:  # noqa: ANN401 - pydantic's schema
-    """Return the types that a field's values are decoded to, None if the field has rules of its own."""
     if not set(field) <= {"type", "schema", "metadata"}:
         return None
     inner = field["schema"]
@@ -287,7 +284,6 @@ def _only_checks(schema: Any) -> bool:  # noqa: ANN401 - pydantic's schema
 
 
 def _may_be_odd(part: Any, config: ConfigDict) -> bool:  # noqa: ANN401 - a type expression
-    """Return whether a field with this type may hold a value that decodes to another one."""
     origin = get_origin(part)
     if origin is Literal:
         return not {*map(type, get_args(part))} <= {bool, int, str, NoneType}
@@ -543,7 +539,6 @@ class _Ordered(frozenset[Any]):
 
 
 def _ordered(value: Any) -> Any:  # noqa: ANN401 - any field value
-    """Return a copy of a value in which each set is `_Ordered`, or the value itself if it has no set."""
     if type(value) in _CERTAIN:
         return value
     if isinstance(value, BaseModel):

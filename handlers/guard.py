@@ -5,8 +5,6 @@ names the call, the line and the alternative. A handler that catches it fails al
 affected. The guard finds mistakes; it is not a sandbox.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import functools
 import importlib
@@ -126,7 +124,6 @@ def _place(frame: FrameType) -> str:
 
 
 def _function(frame: FrameType) -> str | None:
-    """Return the public name of a library's function, None for an internal one."""
     module, name = _module(frame), frame.f_code.co_qualname.removesuffix(".__init__")
     if module.startswith(("_", "collections.abc")) or name.endswith("__"):
         return None
@@ -237,7 +234,6 @@ class GuardedModule(ModuleType):
         return _look_up(self, name)
 
     def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
-        """Pickle the module by name."""
         # Spark's pickler recognises modules by their exact type.
         return importlib.import_module, (self.__name__,)
 

@@ -1,7 +1,5 @@
 """Messages and states: frozen models, read from bytes and written to bytes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

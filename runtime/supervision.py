@@ -5,8 +5,6 @@ A thread in the worker polls the current call. A signal interrupts a slow call; 
 call that hangs the fork, or kills it twice, is rejected and never run in the worker.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import functools
 import mmap

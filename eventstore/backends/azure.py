@@ -674,7 +674,6 @@ def _has_identity() -> bool:
 
 
 def _select(select: Sequence[str] | None) -> str:
-    """Return the part of a query that names the properties to read. It is "" for all properties."""
     if select is None:
         return ""
     # No other property can exist, and a comma would separate names.

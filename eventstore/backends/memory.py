@@ -4,8 +4,6 @@
 never suspend.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -182,7 +180,6 @@ def _read(row: Row, select: Sequence[str] | None) -> Row:
 
 
 def _changed(before: Row | None, after: Row, operation: Operation, index: int) -> Row | None:
-    """Return the row after an operation, None if it was deleted. Raises the `RowError` of a refused operation."""
     if before is None:
         if operation.verb not in _INSERTING:
             raise RowNotFoundError(operation.row_key, index)

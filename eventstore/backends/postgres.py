@@ -145,7 +145,6 @@ class _Changes:
 
     @classmethod
     def of(cls, sql: _Statements, partition_key: str, operations: Sequence[Operation]) -> _Changes:
-        """Return the transaction for some operations. Raises as `Table.transact` does before any I/O."""
         properties = prepare(partition_key, operations)
         partition = escape(partition_key)
         rows = [escape(each.row_key) for each in operations]
@@ -182,7 +181,6 @@ class _Changes:
                 yield self.sql.insert if verb is Verb.INSERT else self.sql.upsert, (*key, *values)
 
     def refusal(self, rows: Mapping[str, StoredRow]) -> errors.RowError | None:
-        """Return the error of the first operation that these rows make invalid; None if all are valid."""
         for index, (operation, key) in enumerate(zip(self.operations, self.rows, strict=True)):
             row, verb = rows.get(key), operation.verb
             if verb is Verb.INSERT and row is not None:
@@ -228,7 +226,6 @@ class _LoopPool:
         return await read[1]
 
     async def fetch(self, sql: Composed | SQL, parameters: Sequence[object]) -> list[Any]:
-        """Read rows, with retries if the server does not answer."""
         end = time.monotonic() + _ANSWER_SECONDS
         for attempt in range(1, _ATTEMPTS):
             try:
@@ -255,7 +252,6 @@ class _LoopPool:
                 _settle(future, rows)
 
     async def execute(self, *statements: Composed) -> None:
-        """Run statements that change no rows, in one transaction."""
         async with self._connection(writes=True) as connection, connection.transaction():
             for statement in statements:
                 await connection.execute(statement)
@@ -518,7 +514,6 @@ class PostgresTable(row_format.SqlTable):
                 ) from error
 
     async def _is_there(self) -> bool:
-        """Return whether the table exists. Raises `StoreUrlError` for an unusable server or table."""
         name = self._sql.name.as_string()
         ((encoding, commits, oid, comment),) = await self._store.session().fetch(_LOOK, (name, name))
         if encoding != "UTF8":

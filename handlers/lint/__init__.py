@@ -7,8 +7,6 @@ r"""The linter: finds nondeterministic code in the source of handlers, without r
 models functions of libraries, `values` possible values, `source` the user's modules. `rules` lists the rules.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

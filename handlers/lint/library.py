@@ -1,7 +1,5 @@
 """Models library functions and methods: rules that they break, their results, operators, and the order of sets."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import replace
 
@@ -403,7 +401,6 @@ _SET_RESULTS = listed("union intersection difference symmetric_difference copy")
 
 
 def _result(name: str, receiver: Value, arguments: Arguments, called_back: Value) -> Value:  # noqa: C901, PLR0911, PLR0912 - one table of cases
-    """Return the possible results of a function. `called_back` are the results of functions among its arguments."""
     first, method = arguments.first, name.rpartition(".")[2]
     match receiver:
         case (Instance(of=Class() as of),) if method in _BUILDERS | _COPYING_METHODS:

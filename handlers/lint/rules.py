@@ -1,7 +1,5 @@
 """The rules: forbidden names of libraries, the reasons, and the alternatives."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping

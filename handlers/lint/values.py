@@ -584,7 +584,6 @@ class Scope(ABC):
 
 @cache
 def _public_names(module: str) -> frozenset[str]:
-    """Return the names of a star import, from a module that has rules or that the linter itself imports."""
     known = (rules.STAR_MODULES & sys.stdlib_module_names) | {"handlers", "pydantic"}
     try:
         found = vars(importlib.import_module(module)) if module.partition(".")[0] in known else {}

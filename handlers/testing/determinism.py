@@ -1,7 +1,5 @@
 """Checks determinism: results must be equal, byte for byte, in a process with another hash seed and time zone."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

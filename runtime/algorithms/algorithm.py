@@ -4,8 +4,6 @@ An algorithm awaits only tables and `publish`, and each call to a table is one a
 are passed in, so that the model checker can run the shipped coroutines through all interleavings.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
@@ -341,7 +339,6 @@ def _decided(letter: Letter) -> Letter:
 
 
 def _content(envelope: Envelope) -> bytes:
-    """Return a digest that distinguishes unparsable deliveries with the same id."""
     type_, body = [
         each if isinstance(each, bytes) else (each or "").encode("utf-8", "surrogatepass")
         for each in (envelope.type, envelope.body)

@@ -189,8 +189,7 @@ def with_trace(headers: Mapping[str, str], cause: Headers) -> Mapping[str, str]:
 
 
 class Envelope(NamedTuple):
-    """One delivery of a message: `message_id` is canonical, `body` JSON text or msgpack bytes, times in microseconds.
-    """
+    """One delivery of a message: `message_id` is canonical, `body` JSON text or msgpack; times in microseconds."""
 
     message_id: str
     type: str

@@ -193,7 +193,6 @@ def _to_measure(envelopes: Envelopes, limits: MessageLimits) -> list[int]:
 
 
 def _brackets(body: str | bytes) -> int:
-    """Return an upper bound for the number of arrays and objects in a body."""
     if isinstance(body, str):
         return body.count("[") + body.count("{")
     return len(body.translate(None, _NO_CONTAINERS))

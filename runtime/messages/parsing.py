@@ -305,13 +305,11 @@ class _Parser:
         return None
 
     def refuse(self, position: int, reason: Reason, problem: str, *, has_stream: bool = True) -> None:
-        """Turn a delivery into a dead letter."""
         business_id, envelope = self.named(position) if has_stream else None, self.envelopes[position]
         name, length = self.handler.name, self.error_length
         self.messages[position] = dead_letter(envelope, reason, problem, name, business_id, length=length)
 
     def parse(self) -> None:
-        """Parse the bodies of all deliveries that are not dead letters."""
         positions_by_type: defaultdict[str, list[int]] = defaultdict(list)
         for position, (type_, message) in enumerate(zip(self.envelopes.types, self.messages, strict=True)):
             if message is None:
@@ -377,7 +375,6 @@ class _Parser:
             self.refuse(position, Reason.BUSINESS_ID_MISMATCH, problem)
 
     def _are_routed(self, ids: Sequence[tuple[int, Any]]) -> bool:
-        """Return whether each business id equals the one that routed the delivery."""
         routed = [self.business_ids[position] or "" for position, _ in ids]
         if {type(id_) for _, id_ in ids} <= {UUID}:
             # Comparing bytes is faster than formatting UUIDs.

@@ -12,8 +12,6 @@ A driver that resumes after step 2 continues with the chosen attempt. Disks and 
 stores only copy single objects atomically, so a round is merged into one object there (docs/decisions/0023).
 """
 
-from __future__ import annotations
-
 import json
 import re
 import uuid

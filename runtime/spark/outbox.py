@@ -4,8 +4,6 @@ Tokens are durable before the log with their names is written. A record of each 
 creating a token again after its message was processed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta

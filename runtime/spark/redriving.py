@@ -1,7 +1,5 @@
 """Redrive dead letters in a batch, and read the dead letters of a table as a DataFrame."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Scan a table on all workers: call a function for ranges of partition keys. Results are JSON documents."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field

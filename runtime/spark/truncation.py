@@ -1,7 +1,5 @@
 """Truncate all streams of a table on the workers of a session, by rules or by the policies of the table."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import socket
@@ -263,7 +261,6 @@ class _Worker:
     looked_at_lease: float = 0.0
 
     def cut(self, ranges: Iterable[KeyRange]) -> Documents:
-        """Truncate the streams of some key ranges, and yield rows of the report."""
         for keys in ranges:
             before = self.table.calls
             found: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -289,7 +286,6 @@ class _Worker:
                 yield self._truncate(key, decision, *exported.get(key, (0, frozenset())))
 
     async def _export(self, folder: Path, decisions: Mapping[str, Decision]) -> Mapping[str, _Exported]:
-        """Export the versions and dead letters that may be deleted. Return the verified ones."""
         exported = {}
         with VersionPart(folder) as versions, LetterPart(folder) as letters:
             for key, decision in decisions.items():

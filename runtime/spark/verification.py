@@ -3,8 +3,6 @@
 It shows before deployment which stored versions new code would break.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -398,7 +396,6 @@ def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> 
 
 
 def _count(verdicts: DataFrame) -> list[VerdictCount]:
-    """Return the counts by handler, type, verdict and revision. Counts without a handler come last."""
     sums = [sf.sum(name).alias(name) for name in ("deliveries", "streams")]
     example = sf.min(sf.struct("message_id", "error")).alias("example")
     grouped = (

@@ -3,8 +3,6 @@
 Refer to them as `limits.NAME`, so that tests can lower them.
 """
 
-from __future__ import annotations
-
 from runtime.messages.limits import KIB, MIB
 
 MAX_STATE_BYTES = 320 * KIB

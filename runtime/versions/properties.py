@@ -1,7 +1,5 @@
 """Read and write typed properties of rows, and report corrupt rows."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Values without a JSON form become objects: `{"base64": "AP8="}`, `{"float": "nan
 dict with keys that are not text.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import math

@@ -5,8 +5,6 @@ ones in runs, one event each, whose message ids are indexed. Loading costs a que
 with duplicates, and one for the newest run if its state exceeds the header. Appending costs one transaction.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -411,7 +409,6 @@ async def copy_versions(history: History, head: Head, runs: Sequence[Run], last:
 
 
 async def _read_runs(stream: Stream, needed: Collection[int]) -> list[RecordedEvent]:
-    """Read the runs in some events. Costs one request for each contiguous range."""
     if max(needed, default=0) > stream.version:
         raise StoredDataError(
             f"The index of message ids refers to event {max(needed)}, but the stream has only {stream.version}.",

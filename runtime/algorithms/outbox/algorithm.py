@@ -11,8 +11,6 @@ An entry belongs to its batch until the batch is published or abandoned. Other b
 entry again, but not finish it.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -301,7 +299,6 @@ class OutboxAlgorithm(ABC):
         return batch is None or batch == self.batch.key or self._is_over(batch)
 
     def _is_over(self, batch: BatchKey | None) -> bool:
-        """Return whether a batch was published or abandoned. Such a batch publishes no more entries."""
         known = self.batch.open_batches
         return batch is not None and known is not None and known.is_finished(*batch)
 

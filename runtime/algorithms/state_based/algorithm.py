@@ -273,7 +273,6 @@ class StreamsTogether:
     def _opened(
         self, key: str, rows: Sequence[Row] | None, deliveries: Deliveries, part: slice
     ) -> _Opened | None:
-        """Return a stream to which versions can be appended, or `None` for a stream to process on its own."""
         handler = self.algorithm.handler
         codec = handler.codec
         if rows == ():
@@ -363,7 +362,6 @@ class StreamsTogether:
 
 
 def _may_have(head: Head, index_rows: Sequence[Row], keys: Sequence[IdKey]) -> bool:
-    """Return whether any message may be a duplicate: its id occurs in the tail, or its hash in the index."""
     ids = b"" if head.tail is None else head.tail.packed_ids
     if any((key if isinstance(key, bytes) else key.encode()) in ids for key in keys):
         return True

@@ -4,8 +4,6 @@ A *new* message is handled on the newest state and adds a version. A *known* one
 own, and compared with the recorded digests. All others are *rejected*. Pure except for clock and captured values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from math import inf
@@ -232,12 +230,10 @@ class Decider:
             self._handle(position, position + 1, draft)
 
     def _refuse(self, position: int, refused: Outcome, draft: CommitDraft) -> None:
-        """Add the outcome of a delivery that makes no version."""
         delivery = draft.deliveries[position]
         draft.refuse(refused, delivery, max(self._clock(), draft.last_now))
 
     def _handle(self, first: int, end: int, draft: CommitDraft) -> None:
-        """Handle new messages. Add their versions, and a dead letter for the first message that fails."""
         failure = self._invoker.handle(draft, first, end)
         if failure is not None:
             envelope = draft.deliveries.envelopes[failure.position]
@@ -245,7 +241,6 @@ class Decider:
             self._refuse(failure.position, refused, draft)
 
     def _replay_all(self, known: Sequence[Copy], draft: CommitDraft) -> None:
-        """Replay consecutive known messages, up to the first one that fails."""
         replayed, error = self._replayer.replay_all(known)
         for each, found in zip(known, replayed, strict=False):
             if replay.meets_digests(found, each.version):
@@ -272,7 +267,6 @@ class Decider:
             self._refuse_replay(known, Reason.NONDETERMINISTIC, str(difference), draft)
 
     def _conclude(self, known: Copy, published: Sequence[Published], draft: CommitDraft) -> None:
-        """Add the outcome of a duplicate whose replay matches the record."""
         position, version = known.position, known.version
         key = draft.deliveries.keys[position]
         is_first = key not in draft.delivered

@@ -277,7 +277,6 @@ class Verifier:
         return [newest, *findings]
 
     def _known(self, stream: History, business_id: str, ids: Collection[IdKey]) -> Mapping[IdKey, Version]:
-        """Return the versions of messages, including truncated ones that `find_cut` finds."""
         known = {key: version for key in ids if (version := stream.find(key)) is not None}
         others = [key for key in ids if key not in known]
         if self.find_cut is None or stream.head.kept_from == 1 or not others:
@@ -287,7 +286,6 @@ class Verifier:
         return {**self.find_cut(self.handler.name, business_id, others, since), **known}
 
     def _unreadable(self, encoded: bytes, schema: int) -> str | None:
-        """Return why the current code cannot read a stored state, or `None` if the state is readable."""
         codec = self.handler.codec
         try:
             read_state(codec, codec.upcast(encoded, schema), self.handler.name)
@@ -381,7 +379,6 @@ class Verifier:
 
 
 def _key(delivery: Delivery) -> IdKey | None:
-    """Return the id under which a delivery may have made a version, or `None`."""
     if isinstance(delivery, Prepared):
         return delivery.key
     if delivery.reason is Reason.INVALID_ENVELOPE or not delivery.envelope.message_id:

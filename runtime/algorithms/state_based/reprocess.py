@@ -8,8 +8,6 @@ While a stream equals the recorded one, the second table stores only how far it 
 `Head.shared`). At the first difference the equal versions are copied, and later ones are appended.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -60,7 +58,6 @@ class _NewContext(Context):
         self._captures = captures
 
     def capture(self, name: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - plain data of any kind
-        """Return the recorded value of a name, or capture a new value."""
         recorded = self._recorded or {}
         if name in recorded:
             return super().capture(name, function)
@@ -322,7 +319,6 @@ class _Stream:
         return made.after == recorded and digest_outputs(made.published) == version.record.outputs_digest
 
     async def _adopt(self, base: History, followed: int) -> History:
-        """Copy the recorded versions that are equal so far. Idempotent."""
         head, runs = self._recorded
         history = await load(self._algorithm.table, self._handler, self._business_id, ())
         history = await streams.copy_versions(history, head, runs, followed)
@@ -406,7 +402,6 @@ class _Stream:
             at += 1
 
     def _tell_of(self, step: _Step, made: _Made, number: int | None, now: int) -> None:
-        """Add the outcome of a step that differs from the record."""
         version, state, fields = step.version, "new" if step.version is None else "gone", []
         if step.position is None:
             kind = "" if version is None else version.record.type
@@ -484,7 +479,6 @@ def _beginning(steps: Sequence[_Step], count: int) -> Sequence[_Step]:
 def _compare(
     was: Sequence[Published] | None, now: Sequence[Published], mark: str
 ) -> tuple[list[dict[str, Any]], list[Published]]:
-    """Compare the outputs of a message. Return the differences, and the outputs to send on, marked, with notices."""
     old = {each.message_id: each for each in was or ()}
     documents, sent = [], []
     for each in now:

@@ -1,7 +1,5 @@
 """The draft of a commit: new versions for one transaction, and the outcomes that depend on them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import NamedTuple

@@ -12,8 +12,6 @@ to one partition and sorted, with copies of a message adjacent, at the smallest 
 # object that has each field on the path once, and a text without escapes as business id; the parser reads the rest.
 # Expressions are SQL text, which needs one call into Java instead of several for each part of a column.
 
-from __future__ import annotations
-
 import json
 import re
 import secrets
@@ -485,7 +483,6 @@ def _handlers(routes: _Routes) -> str:
 
 
 def _business_id(routes: _Routes, paths: Sequence[FieldPath]) -> str:
-    """Return an SQL expression: the business id, or null for an empty id or an unsuitable handler."""
     types: dict[tuple[FieldPath, KeyKind], dict[str, list[str]]] = {}
     for name, found in routes.items():
         for route in found:

@@ -4,8 +4,6 @@ Files on local disks are listed by this process before Spark starts: missing, em
 hidden files are counted. All other files are listed by Spark, which has the credentials.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -421,7 +419,6 @@ def _log_files(
     is_on_disk: bool,
     remark: str | None = None,
 ) -> LogFiles:
-    """Determine the format and the partitioning of files, given as pairs of root and path."""
     files = [file for _, file in found]
     formats = set(filter(None, map(_format_of, paths))) or {_format_of(name) or "parquet" for name in files}
     if format_ is None and len(formats) > 1:
@@ -567,7 +564,6 @@ def _digest(files: LogFiles) -> Input | None:
 
 
 def _count_lines(path: Path) -> int:
-    """Count the non-blank lines of a file, with the line endings that Spark recognises."""
     lines, has_text = 0, False
     with path.open("rb") as file:
         if file.read(3) != b"\xef\xbb\xbf":
@@ -587,8 +583,6 @@ def _unless_empty(log: OpenedLog, found: Input) -> Input:
 
 
 def _of_pandas(log: Any) -> pa.Table:  # noqa: ANN401 - pandas may not be there
-    """Convert a pandas DataFrame: missing values become null, and dicts become JSON."""
-
     def as_json(value: object) -> object:
         return json.dumps(value, ensure_ascii=False, default=_in_json) if isinstance(value, dict) else value
 

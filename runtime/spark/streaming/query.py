@@ -264,7 +264,6 @@ class Admission:
         return found
 
     def _check_follows(self, rounds: Rounds, epoch: int, planned: Planned) -> None:
-        """Raise `BatchRefusedError` if a new epoch does not follow the last epoch of this query and table."""
         us = CheckpointOwner(self.query, connect(rounds.place.store).url, self.named or rounds.place.table)
         owner = self._owner()
         if epoch:
@@ -392,7 +391,6 @@ class EpochPlaces:
             self._folder().sub(name).delete()
 
     def _waiting(self) -> list[tuple[int, Folder]]:
-        """Return the epochs that are not yet in the output folder, in order, with their folders."""
         pattern = re.compile(rf"batch_id={re.escape(self.query)}-(\d+)")
         folder = self._folder()
         found = ((pattern.fullmatch(name), folder.sub(name)) for name in folder.names())

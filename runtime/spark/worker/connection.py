@@ -153,7 +153,6 @@ class EventLoop:
             raise
 
     def _cancel(self, *tasks: asyncio.Task[Any]) -> None:
-        """Cancel tasks, which would otherwise continue when the loop runs again."""
         for task in tasks:
             task.cancel()
         if tasks:
@@ -253,7 +252,6 @@ class _Streams(Generic[T]):
             yield ended.pop()  # releases the memory
 
     def commit(self) -> Iterator[T]:
-        """Commit all waiting transactions, and resume their coroutines."""
         for answer in _commit([pending for _, pending in self.waiting]):
             work, _ = self.waiting.popleft()
             yield from self.go_on(work, answer)

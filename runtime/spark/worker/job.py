@@ -1,7 +1,5 @@
 """The jobs of batch workers, which fold partitions of deliveries. They are pickled and sent to the workers."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

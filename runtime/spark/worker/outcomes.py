@@ -5,8 +5,6 @@ fsynced, and Spark accepts one attempt per task, so files of failed, killed or l
 does not create its folder, so it cannot restore one that was discarded.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -160,7 +158,6 @@ def _to_arrow(pieces: Sequence[_Piece]) -> pa.RecordBatch:
 
 
 def _pieces(outcomes: Outcomes) -> Iterator[_Piece]:
-    """Split outcomes into pieces of up to `MAX_ROWS` and `MAX_BYTES`. A single outcome may be larger."""
     count = len(outcomes)
     if count > MAX_ROWS:
         for first in range(0, count, MAX_ROWS):
