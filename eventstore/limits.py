@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from eventstore import errors
 from eventstore.errors import PayloadTooLargeError
-from eventstore.port import Int64, Operation, Properties, Row, Value, Verb
+from eventstore.port import ANY_ETAG, Int64, Operation, Properties, Row, Value, Verb
 
 MAX_OPERATIONS = 100
 MAX_TRANSACTION_BYTES = 4 * 1024 * 1024
@@ -38,6 +39,16 @@ _AROUND_PROPERTY_BYTES = 36  # quotes, colons, commas, and the name of a type th
 CONDITIONAL = frozenset({Verb.REPLACE, Verb.MERGE, Verb.DELETE})
 _MAX_KNOWN_NAMES = 4096
 _known_names: dict[str, int] = {}
+
+
+def refusal(operation: Operation, index: int, stored: str | None) -> errors.RowError | None:
+    """Return the error of an operation on a row with this ETag, None if the row does not exist; None if allowed."""
+    if stored is None:
+        return errors.RowNotFoundError(operation.row_key, index) if operation.verb in CONDITIONAL else None
+    if operation.verb is Verb.INSERT:
+        return errors.RowExistsError(operation.row_key, index)
+    is_changed = operation.etag not in (None, ANY_ETAG, stored)
+    return errors.RowChangedError(operation.row_key, index) if is_changed else None
 
 
 def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[str, Value]]:

@@ -13,13 +13,10 @@ from threading import RLock
 from typing import Final
 
 from eventstore import port
-from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError, TableNotFoundError
+from eventstore.errors import TableNotFoundError
 from eventstore.keys import BETWEEN_KEYS, escape, table_name
-from eventstore.limits import merge, prepare
-from eventstore.port import ANY_ETAG, PAGE_SIZE, Bounds, Operation, Page, PageKind, Row, Scope, Verb
-
-_INSERTING = frozenset({Verb.INSERT, Verb.INSERT_OR_REPLACE, Verb.INSERT_OR_MERGE})
-_MERGING = frozenset({Verb.MERGE, Verb.INSERT_OR_MERGE})
+from eventstore.limits import merge, prepare, refusal
+from eventstore.port import PAGE_SIZE, Bounds, Operation, Page, PageKind, Row, Scope, Verb
 
 
 class MemoryPartition:
@@ -180,16 +177,11 @@ def _read(row: Row, select: Sequence[str] | None) -> Row:
 
 
 def _changed(before: Row | None, after: Row, operation: Operation, index: int) -> Row | None:
-    if before is None:
-        if operation.verb not in _INSERTING:
-            raise RowNotFoundError(operation.row_key, index)
-        return after
-    if operation.verb is Verb.INSERT:
-        raise RowExistsError(operation.row_key, index)
-    if operation.etag and operation.etag not in (ANY_ETAG, before.etag):
-        raise RowChangedError(operation.row_key, index)
+    refused = refusal(operation, index, before.etag if before else None)
+    if refused is not None:
+        raise refused
     if operation.verb is Verb.DELETE:
         return None
-    if operation.verb in _MERGING:
+    if before is not None and operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE):
         return replace(after, properties=merge(before.properties, after.properties))
     return after

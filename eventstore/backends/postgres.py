@@ -33,7 +33,7 @@ from eventstore.backends import rows as row_format
 from eventstore.backends.rows import PAGE_BYTES, StoredRow, read_page, read_row
 from eventstore.errors import EventStoreError, StoreUnavailableError, StoreUrlError
 from eventstore.keys import BETWEEN_KEYS, escape, table_name
-from eventstore.limits import merge, prepare
+from eventstore.limits import merge, prepare, refusal
 from eventstore.port import Bounds, Operation, Page, PageKind, Row, Value, Verb
 
 FORMAT = "consistent-messaging rows, format 1"
@@ -182,14 +182,9 @@ class _Changes:
 
     def refusal(self, rows: Mapping[str, StoredRow]) -> errors.RowError | None:
         for index, (operation, key) in enumerate(zip(self.operations, self.rows, strict=True)):
-            row, verb = rows.get(key), operation.verb
-            if verb is Verb.INSERT and row is not None:
-                return errors.RowExistsError(operation.row_key, index)
-            if verb in (Verb.REPLACE, Verb.MERGE, Verb.DELETE):
-                if row is None:
-                    return errors.RowNotFoundError(operation.row_key, index)
-                if row_format.etag_number(operation.etag) not in (None, row[1]):
-                    return errors.RowChangedError(operation.row_key, index)
+            row = rows.get(key)
+            if refused := refusal(operation, index, None if row is None else str(row[1])):
+                return refused
         return None
 
 

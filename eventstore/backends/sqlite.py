@@ -27,9 +27,9 @@ from weakref import WeakSet
 from eventstore import errors, port
 from eventstore.backends import rows as row_format
 from eventstore.backends.rows import Dictionaries, Dictionary, StoredRow, etag_number, kind_of, read_page
-from eventstore.errors import DamagedRowError, RowChangedError, StoreUnavailableError, StoreUrlError
+from eventstore.errors import DamagedRowError, StoreUnavailableError, StoreUrlError
 from eventstore.keys import BETWEEN_KEYS, escape, escape_bound, table_name
-from eventstore.limits import merge, prepare
+from eventstore.limits import merge, prepare, refusal
 from eventstore.port import ANY_ETAG, Bounds, Operation, Page, PageKind, Row, Value, Verb
 
 BUSY_SECONDS = 60
@@ -369,8 +369,8 @@ class Changes:
             change = self._delete if verb is Verb.DELETE else self._update
             if not change(operation.etag, row, properties):
                 stored = self._execute(self._sql.get, (self.partition, row)).fetchone()
-                refusal = errors.RowNotFoundError if stored is None else RowChangedError
-                raise refusal(operation.row_key, index)
+                refused = errors.RowNotFoundError if stored is None else errors.RowChangedError
+                raise refused(operation.row_key, index)
             return "" if verb is Verb.DELETE else str(self._etag)
         is_there = False
         if verb is Verb.INSERT_OR_REPLACE:
@@ -409,14 +409,12 @@ class Changes:
 
     def _merge(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> bool:
         found = self._execute(self._sql.get, (self.partition, row)).fetchone()
+        if refused := refusal(operation, index, found and str(found[1])):
+            raise refused
         if found is None:
-            if operation.verb is Verb.MERGE:
-                raise errors.RowNotFoundError(operation.row_key, index)
             return False
         (found,) = self._table.plain(self._connection, [found])
         stored = row_format.read_row((self.partition,), found)
-        if operation.verb is Verb.MERGE and operation.etag not in (ANY_ETAG, stored.etag):
-            raise RowChangedError(operation.row_key, index)
         return self._update(ANY_ETAG, row, merge(stored.properties, properties))
 
 
