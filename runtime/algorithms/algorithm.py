@@ -200,12 +200,7 @@ class Refusals:
         return letter.size <= min(limits.MAX_LETTER_BYTES, room)
 
     def processed(self, position: int, key: IdKey, content: bytes) -> None:
-        """Remove the dead letters of a processed message.
-
-        A redrive names the dead letter. Otherwise all dead letters with the id are removed, because the body may have
-        been edited, except those of another message (`id_reused`). Dead letters that other attempts at a batch must see
-        are only marked.
-        """
+        """Remove the dead letters of a processed message, but not those of another one with its id."""
         if self._batch.is_redrive:
             own = self._own(position, key, content)
             processed = [] if own is None else [own]

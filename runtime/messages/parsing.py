@@ -158,12 +158,7 @@ def prepare_all(
     *,
     letters: Sequence[int] | None = None,
 ) -> Deliveries:
-    """Parse deliveries of one stream. Each becomes either ready to be handled or a dead letter.
-
-    `business_id` is the one that routed the deliveries, or `None` if their bodies contained none. A dead letter over a
-    size limit contains only a note. In a redrive, `letters` are the numbers of the dead letters, whose bodies may be
-    notes.
-    """
+    """Parse deliveries of one stream. Each becomes ready or a dead letter; `letters` are numbers of redriven ones."""
     return prepare_streams(handler, [business_id] * len(envelopes), envelopes, limits, letters=letters)
 
 

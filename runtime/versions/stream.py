@@ -365,11 +365,7 @@ async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> Histor
 
 
 async def append(history: History, new: StreamUpdate, beside: Sequence[Include] = ()) -> History:
-    """Append versions and replace the head in one transaction with optimistic concurrency. Return the new history.
-
-    `beside`: changes of other rows in the partition. Raises `ConcurrencyConflictError`. After this error, and after
-    `StoreUnavailableError`, load the stream again.
-    """
+    """Append versions and replace the head in one transaction, unless the stream has changed. Return the history."""
     stream, properties = history.stream, new.head.properties()
     letters, includes = history.letters, list(beside)
     if new.letters is not None:
@@ -443,11 +439,7 @@ class StreamSummary:
 async def summaries(
     table: Table, handler: str | None = None, prefix: str = ""
 ) -> AsyncIterator[StreamSummary]:
-    """Yield the streams of a table in key order, of one handler or all. Costs one request for every 1,000 streams.
-
-    `prefix` filters business ids, but without a handler all headers are read. Skips corrupt streams within
-    `collecting`.
-    """
+    """Yield the streams of a table in key order, of one handler or all. Skips corrupt ones within `collecting`."""
     keys = KeyRange() if handler is None else KeyRange(stream_key(handler, prefix))
     async for stream in state_streams(table, keys, HEAD_PROPERTIES):
         head = None

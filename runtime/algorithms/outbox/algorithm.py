@@ -58,11 +58,7 @@ class OutboxAlgorithm(ABC):
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
     ) -> list[Outcome]:
-        """Handle the deliveries of one entity in order, and store the results (first pass). Return the outcomes.
-
-        `seen`: the decisions on earlier deliveries of the entity. Costs one read and one write, plus one lookup per
-        message in the de-duplication store or token store. Raises `RetriesExhaustedError`.
-        """
+        """Handle the deliveries of one entity in order, and store the results (first pass)."""
         letters = deliveries.letters if isinstance(deliveries, Deliveries) else None
         deliveries = [self.storable(delivery) for delivery in deliveries]
         if not is_key(self.entities.key(business_id)):
@@ -223,11 +219,7 @@ class OutboxAlgorithm(ABC):
         return self.refused(message, Reason.ID_REUSED, problem)
 
     async def finish(self, business_id: str, message_ids: Collection[IdKey]) -> None:
-        """Finish messages of one entity after the commit of their outcomes (second pass). Idempotent.
-
-        Skips entries of other open batches. Costs two requests, or one if no entry is left, plus those to the
-        de-duplication store or token store.
-        """
+        """Finish messages of an entity after their commit (second pass), not of other open batches. Idempotent."""
 
         async def finish_once() -> None:
             entity = await self.entities.load(self.entities.key(business_id))
@@ -238,11 +230,7 @@ class OutboxAlgorithm(ABC):
         await until_undisturbed(self.retries, finish_once)
 
     async def unfinished(self, business_id: str, latest: int) -> list[Outcome]:
-        """Return the unfinished messages of one entity whose worker or batch died, as duplicates with outputs.
-
-        These are single messages handled up to `latest` (microseconds), and messages of abandoned batches. Commit these
-        outcomes to publish them, then call `finish`.
-        """
+        """Return messages of an entity whose worker or batch died, to be committed and then finished."""
         key = self.entities.key(business_id)
         entity, left = await until_undisturbed(self.retries, partial(self.make_unfinished_ready, key, latest))
         outcomes, name = [], self.handler.name

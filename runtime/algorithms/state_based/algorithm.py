@@ -227,12 +227,7 @@ class StreamsTogether:
         deliveries: Deliveries,
         batch_ids: Sequence[str] | None = None,
     ) -> tuple[Outcomes, list[int]]:
-        """Handle prepared deliveries.
-
-        Return the outcomes of the stored streams, and the indexes of the streams left for `StateBased.process`. Such a
-        stream may have been stored too. Costs one query and one commit in total. `batch_ids`: the batch of each stream,
-        if it is not that of the algorithm.
-        """
+        """Handle prepared deliveries. Return the outcomes of the stored streams, and which ones are left over."""
         name = self.algorithm.handler.name
         parts = [slice(*bounds) for bounds in zip([0, *ends], ends, strict=False)]
         usual = self._usual(business_ids, parts, deliveries)

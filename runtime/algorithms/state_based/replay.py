@@ -251,11 +251,7 @@ class Verifier:
         self.retries = self.retries.beside(self.table)
 
     async def verify(self, business_id: str, deliveries: Sequence[Delivery]) -> list[Finding]:
-        """Return a finding for each delivery of a stream, and one more if its newest state cannot be read.
-
-        Costs one query, and one more for each contiguous range of events with versions of these messages. Ignores a
-        newest state that is too large for the header. Raises `StoredDataError` and `RetriesExhaustedError`.
-        """
+        """Return a finding for each delivery of a stream, and one more if its newest state cannot be read."""
         name, keys = self.handler.name, list(map(_key, deliveries))
         ids = {key for key in keys if key is not None}
         with error_location(self.table, f"{name}-{business_id}"):
