@@ -9,8 +9,6 @@ The row layout is that of the C# library Streamstone. See `eventstore.port` for 
 errors.
 """
 
-from __future__ import annotations
-
 from eventstore.connect import connect
 from eventstore.errors import (
     ConcurrencyConflictError,

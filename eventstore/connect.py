@@ -4,8 +4,6 @@ Nothing is sent or opened until the store's `table` is awaited, and only the bac
 never show the URL, which may contain a secret.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -100,20 +98,14 @@ def _instead_of(url: str) -> str:
 
 
 def portable_url(url: str) -> str:
-    """Return an equivalent URL for other processes of this machine, without `env:` and relative paths.
-
-    The result may contain a secret. Raises `StoreUrlError`.
-    """
+    """Return an equivalent URL for other processes, without `env:` and relative paths. May contain a secret."""
     url = resolve_reference(url, _NAMED)
     file = url.removeprefix(_FILE)
     return f"{_FILE}{Path(file).absolute()}" if file != url and file else url
 
 
 def resolve_reference(text: str, that: str = "", error: type[Exception] = StoreUrlError) -> str:
-    """Return the value behind `env:NAME` or `file:PATH`; any other text unchanged.
-
-    Raises `error` with a message in which `that` describes the reference.
-    """
+    """Return the value behind `env:NAME` or `file:PATH`, else the text. `that` describes it in the `error`."""
     scheme, _, name = text.partition(":")
     if scheme not in ("env", "file") or name.startswith("//"):
         return text

@@ -23,8 +23,6 @@ EventStoreError
 Every error survives pickling, as its fields are the arguments of its constructor.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import ClassVar
 

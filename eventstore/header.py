@@ -59,10 +59,7 @@ def frozen_copy(properties: Mapping[str, Value], names: frozenset[str] | None) -
 def own_copy(
     properties: Mapping[str, Value | None], reserved: frozenset[str] = frozenset()
 ) -> FrozenProperties:
-    """Return an immutable copy without None values.
-
-    Raises `ValueError` for a reserved name, and `TypeError` for a type that no table stores.
-    """
+    """Return an immutable copy without None. Raises `ValueError` for a reserved name, `TypeError` for a bad type."""
     if not reserved.isdisjoint(properties):
         names = ", ".join(sorted(reserved.intersection(properties)))
         raise ValueError(f"These property names are reserved: {names}.")
@@ -157,10 +154,7 @@ _CHAINING: dict[Verb | _Amount, tuple[Verb | _Amount, ...]] = {
 
 
 def combine(includes: Iterable[Include]) -> tuple[Include, ...]:
-    """Merge the includes of each row into one, in the order of first occurrence.
-
-    Raises `ValueError` if one change of a row cannot follow another.
-    """
+    """Merge the includes of each row into one. Raises `ValueError` if one change of a row cannot follow another."""
     changes: dict[str, Include | _Amount] = {}
     for include in includes:
         changes[include.row_key] = _combine(changes.get(include.row_key, _UNTOUCHED), include)
@@ -208,10 +202,7 @@ class EventId:
 
 @dataclass(frozen=True, slots=True, init=False)
 class EventData:
-    """An event to write, with an optional id that rejects duplicates, and included rows.
-
-    The id costs an additional row. `includes` are changed atomically with the event.
-    """
+    """An event to write. An `id` rejects duplicates and costs a row; `includes` are changed atomically with it."""
 
     properties: Properties
     id: EventId | None
@@ -326,10 +317,7 @@ def _initialise(partition: Partition, table: Table, key: str, prefix: str) -> No
 
 @dataclass(frozen=True, slots=True)
 class StreamValue:
-    """A stream's partition and header, as last read or written. A value without an ETag is *transient*.
-
-    `eventstore.stream` adds the methods in a subclass. Functions that take a value return one of the same class.
-    """
+    """A stream's partition and header, as last read or written. Without an ETag it is *transient*."""
 
     partition: Partition
     etag: str | None = None
@@ -364,18 +352,10 @@ def header_row(version: int, first_version: int, properties: Properties) -> dict
     return row
 
 
-def tombstone_row(version: int) -> dict[str, Value]:
-    """Return the properties of a tombstone: the last version, and a watermark after it."""
-    return {VERSION: version, FIRST_VERSION: version + 1, TOMBSTONE: True}
-
-
 def header_operation(
     stream: StreamValue, version: int, own: Properties | None, *, keep: bool = False
 ) -> Operation:
-    """Return the header's operation in a write, with new properties if given.
-
-    Properties that are unknown, or known to be stored (`keep`), are kept. Replacing them requires a known watermark.
-    """
+    """Return the header's operation, which keeps properties that are unknown or known to be stored (`keep`)."""
     row_key = stream.partition.header
     if stream.etag is None:
         return Operation.insert(row_key, header_row(version, 1, own or stream.properties or NO_PROPERTIES))

@@ -8,8 +8,6 @@ Keys are ordered as stored: for ASCII keys that is text order, except that escap
 digits.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from hashlib import sha512
@@ -22,10 +20,7 @@ _TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")
 
 
 def table_name(name: str) -> str:
-    """Return the name in lower case, since table names are case-insensitive.
-
-    Raises `TableNameError` for a name that is not valid in every table service.
-    """
+    """Return the name in lower case. Raises `TableNameError` for a name that is not valid in every table service."""
     if not _TABLE_NAME.fullmatch(name) or name.lower() == "tables":
         raise TableNameError(
             f"The table name {name!r} cannot be used: it must be 3 to 63 ASCII letters and digits, "
@@ -109,10 +104,7 @@ class Shard:
 
     @staticmethod
     def resolve(key: str | bytes | int, total: int) -> int:
-        """Return the shard of a key, from 0 to `total` - 1, the same in every process.
-
-        Text is hashed as UTF-16; an integer is used as the hash, modulo 2**64.
-        """
+        """Return the shard of a key, from 0 to `total` - 1. Text is hashed as UTF-16; an integer is the hash."""
         if total < 1:
             raise ValueError(f"There must be at least one shard, not {total}.")
         if isinstance(key, str):

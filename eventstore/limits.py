@@ -4,16 +4,15 @@ Every backend has the limits that are documented for Azure Table Storage: a prop
 units), a row of 252 properties and 1 MiB, a transaction of 100 operations on different rows and 4 MiB as sent.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from eventstore import errors
 from eventstore.errors import PayloadTooLargeError
-from eventstore.port import Int64, Operation, Properties, Row, Value, Verb
+from eventstore.port import ANY_ETAG, Int64, Operation, Properties, Row, Value, Verb
 
 MAX_OPERATIONS = 100
 MAX_TRANSACTION_BYTES = 4 * 1024 * 1024
@@ -32,26 +31,28 @@ _KEY_BYTES = 4  # a character has up to two UTF-16 units
 SURELY_SMALL_BYTES = (MAX_TRANSACTION_BYTES - MAX_OPERATIONS * 1000) // 6
 """Transactions up to this size need no exact check: as sent they are at most six times larger, plus the framing."""
 
-AROUND_ALL_BYTES = 150
-"""The multipart boundaries of a transaction."""
-
+AROUND_ALL_BYTES = 150  # the multipart boundaries of a transaction
 _AROUND_OPERATION_BYTES = 500
 """Boundary, headers, ETag, and the URL with the longest account and table, without keys."""
 
-_AROUND_PROPERTY_BYTES = 36
-"""Quotes, colons, commas, and the name of a type that JSON lacks."""
-
+_AROUND_PROPERTY_BYTES = 36  # quotes, colons, commas, and the name of a type that JSON lacks
 CONDITIONAL = frozenset({Verb.REPLACE, Verb.MERGE, Verb.DELETE})
 _MAX_KNOWN_NAMES = 4096
 _known_names: dict[str, int] = {}
 
 
-def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[str, Value]]:
-    """Check a transaction, and return the properties to store for each operation.
+def refusal(operation: Operation, index: int, stored: str | None) -> errors.RowError | None:
+    """Return the error of an operation on a row with this ETag, None if the row does not exist; None if allowed."""
+    if stored is None:
+        return errors.RowNotFoundError(operation.row_key, index) if operation.verb in CONDITIONAL else None
+    if operation.verb is Verb.INSERT:
+        return errors.RowExistsError(operation.row_key, index)
+    is_changed = operation.etag not in (None, ANY_ETAG, stored)
+    return errors.RowChangedError(operation.row_key, index) if is_changed else None
 
-    The copies belong to the backend and have plain values: UTC datetimes, no subclasses, no None. Raises
-    `PayloadTooLargeError` over a limit, and `ValueError` or `TypeError` for an invalid transaction.
-    """
+
+def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[str, Value]]:
+    """Check a transaction. Return copies of the properties to store, with plain values only: UTC, no None."""
     if not operations:
         raise ValueError("A transaction needs at least one operation.")
     if len(operations) > MAX_OPERATIONS:
@@ -230,10 +231,7 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 
 
 def _check_of_subclass(name: str, value: object) -> _Check | None:
-    """Return a check that converts a subclass to the plain type it extends, or None if the value is None.
-
-    Raises `ValueError` if the conversion loses information, such as the nanoseconds of a pandas timestamp.
-    """
+    """Return a check that converts a subclass without loss to the type it extends; None if the value is None."""
     if value is None:
         return None
     for plain_type, plain in _PLAIN.items():

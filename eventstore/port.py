@@ -24,6 +24,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from eventstore.errors import DamagedRowError, EventStoreError
+from eventstore.keys import escape, escape_bound
 
 ANY_ETAG = "*"
 """Matches any ETag."""
@@ -50,11 +51,7 @@ Scope = Literal["process", "machine", "network"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row that was read. `etag` changes with every write and never repeats.
-
-    `timestamp` is the time of the last write, by the clock of the service or, in SQLite and memory, of the writing
-    machine; None if unknown.
-    """
+    """A row that was read. Its `etag` never repeats; `timestamp` is the time of the last write, None if unknown."""
 
     partition_key: str
     row_key: str
@@ -171,10 +168,7 @@ class Table(Protocol):
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        """Read a page of the rows of a partition from `first` to `last`, inclusive.
-
-        `select` names the properties to read; a row that lacks a property is returned without it.
-        """
+        """Read a page of the rows from `first` to `last`, inclusive. `select` names the properties to read."""
 
     async def scan(
         self,
@@ -185,10 +179,7 @@ class Table(Protocol):
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        """Read a page of the rows with this row key in the partitions `first` to `last`, inclusive.
-
-        `row_key=None` reads all rows, in the order of partition and row key.
-        """
+        """Read a page of the rows with this key (None: any) in the partitions `first` to `last`, inclusive."""
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
         """Apply all operations or none. Return the new ETags, "" for a deleted row.
@@ -204,6 +195,51 @@ class Table(Protocol):
 def place_of(table: Table) -> tuple[str, str]:
     """Return a table's name and its store's URL without secrets. Either is "" if unknown."""
     return getattr(table, "name", ""), getattr(table, "store_url", "")
+
+
+Bounds = tuple[str, str, str]
+"""A partition or row key, and the first and the last of the other keys, all escaped."""
+
+LAST_KEY = "\U0010ffff" * 257
+"""Sorts after all stored keys."""
+
+PageKind = Literal["query", "scan", "scan_all"]
+
+
+class RangeTable(Table):
+    """A table that reads pages of a range of stored keys."""
+
+    async def query(
+        self,
+        partition_key: str,
+        first: str,
+        last: str,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        bounds = escape(partition_key), escape_bound(first), escape_bound(last)
+        return await self.page("query", bounds, select, continuation)
+
+    async def scan(
+        self,
+        row_key: str | None,
+        first: str = "",
+        last: str | None = None,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        low, high = escape_bound(first), LAST_KEY if last is None else escape_bound(last)
+        if row_key is None:
+            return await self.page("scan_all", ("", low, high), select, continuation)
+        return await self.page("scan", (escape(row_key), low, high), select, continuation)
+
+    async def page(
+        self, kind: PageKind, bounds: Bounds, select: Sequence[str] | None, continuation: str | None
+    ) -> Page:
+        """Read a page between two keys, of the partition in a query or of the row key in a scan."""
+        raise NotImplementedError
 
 
 Transaction = tuple[str, Sequence[Operation]]
@@ -248,10 +284,7 @@ class LeavesTraces(Protocol):
     """Tables whose store keeps deleted or overwritten bytes until it reuses their space."""
 
     async def scrub(self) -> None:
-        """Rewrite all tables of the store, so that its files hold no deleted or overwritten bytes.
-
-        Raises `StoreUnavailableError` if another process prevents it.
-        """
+        """Rewrite all tables without deleted or overwritten bytes. Raises `StoreUnavailableError` if prevented."""
 
 
 @runtime_checkable
@@ -275,10 +308,7 @@ class Store(Protocol):
     """
 
     async def table(self, name: str, *, make: bool = True) -> Table:
-        """Open a table, and create it unless it exists.
-
-        With `make=False` nothing is written; raises `TableNotFoundError` if the table does not exist.
-        """
+        """Open a table, created unless it exists; with `make=False` a missing one raises `TableNotFoundError`."""
 
     async def close(self) -> None:
         """Release connections and files."""
@@ -391,10 +421,7 @@ class InterceptedTable(Table):
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that awaits only stores of process or machine scope, and return its result.
-
-    Raises `RuntimeError` if the coroutine suspends, which requires an event loop.
-    """
+    """Run a coroutine on stores of process or machine scope. Raises `RuntimeError` if it needs an event loop."""
     try:
         coroutine.send(None)
     except StopIteration as done:
@@ -408,10 +435,7 @@ C = TypeVar("C", bound=Any)
 
 
 class PerLoop(Generic[C]):
-    """The connections of each event loop and process: created on first use, closed with their loop.
-
-    A program may run one event loop after another. Connections inherited by a fork are neither used nor closed.
-    """
+    """The connections of each event loop and process: made on first use, closed with their loop, not used in a fork."""
 
     def __init__(self, make: Callable[[], C]) -> None:
         self._make = make

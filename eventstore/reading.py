@@ -50,10 +50,7 @@ def _selection(events: tuple[str, ...], own: tuple[str, ...] | None) -> Selectio
 
 @dataclass(frozen=True, slots=True)
 class StreamSlice(Generic[StreamT_co]):
-    """Consecutive events of a stream, and the stream at the time of the read.
-
-    `is_end_of_stream` is True if no event follows in the direction of the read.
-    """
+    """Consecutive events, and their stream. `is_end_of_stream`: no event follows in the direction of the read."""
 
     stream: StreamT_co
     events: tuple[RecordedEvent, ...]
@@ -97,10 +94,7 @@ async def read_header(blank: StreamT) -> StreamT | None:
 
 
 async def with_watermark(stream: StreamT) -> StreamT:
-    """Return the stream with its low watermark, needed to replace a header or to truncate.
-
-    Costs one request unless the watermark is known. Raises `ConcurrencyConflictError` if the header has changed.
-    """
+    """Return the stream with its low watermark: one request unless known. Raises `ConcurrencyConflictError`."""
     if stream.first_version:
         return stream
     current = await read_header(stream)

@@ -50,10 +50,7 @@ class Stream(StreamValue):
         properties: Mapping[str, Value | None] | None = None,
         includes: Iterable[Include] = (),
     ) -> Stream:
-        """Create a stream without events. Costs one request.
-
-        Raises `ConcurrencyConflictError` if the stream exists or was deleted.
-        """
+        """Create a stream without events, in one request. Raises `ConcurrencyConflictError` if it is not new."""
         return await writing.set_properties(cls(partition), stream_properties(properties or {}), includes)
 
     @classmethod
@@ -138,10 +135,7 @@ class Stream(StreamValue):
     async def set_properties(
         cls, stream: Stream, properties: Mapping[str, Value | None], includes: Iterable[Include] = ()
     ) -> Stream:
-        """Replace all properties of a stream, and change `includes` in the same transaction. Costs one request.
-
-        Raises `ConcurrencyConflictError` if the stream has changed, and `ValueError` for a transient stream.
-        """
+        """Replace all properties of a stream, changing `includes` in the same transaction. Costs one request."""
         if stream.etag is None:
             raise ValueError("The stream is transient: provision or write it first.")
         own = stream_properties(properties)
@@ -198,10 +192,7 @@ class Stream(StreamValue):
         header: Sequence[str] | None = None,
         ids: bool = False,
     ) -> reading.StreamSlice[Stream]:
-        """Read header and events newest first, from a version or, by default, from the newest one.
-
-        Costs two requests, and one more per further 1,000 events. Otherwise works as `read` does.
-        """
+        """Read header and events newest first. Costs two requests, and one more per further 1,000 events."""
         reader = reading.Reader(cls(partition), reading.Selection.of(select, header), ids)
         return _found(await reader.backwards(start_version, slice_size), partition)
 
@@ -287,7 +278,6 @@ def _found(value: T | None, partition: Partition) -> T:
 def _position(
     target: Stream | Partition, expected_version: int | writing.ExpectedVersion | None
 ) -> tuple[Stream, int | writing.ExpectedVersion | None]:
-    """Return the stream to write to and its expected version, which is None if `target` is a stream."""
     if isinstance(target, Stream):
         if expected_version is not None:
             raise ValueError("expected_version is for a partition; a Stream has its version.")
@@ -309,10 +299,7 @@ _MOST_SAMPLES = 8192
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The partition keys that begin with `prefix`, from `first` on and before `before`. "" and None set no bound.
-
-    The ranges of `split_streams` contain each key with the prefix exactly once, new keys included.
-    """
+    """The partition keys that begin with `prefix`, from `first` on and before `before`; None or "" is no bound."""
 
     prefix: str = ""
     first: str = ""
@@ -335,18 +322,12 @@ async def list_streams(
 
 
 async def split_streams(table: Table, parts: int, prefix: str = "") -> list[KeyRange]:
-    """Split the streams with a prefix into at most `parts` ranges of about equal size.
-
-    Reads keys only. Costs one request per 1,000 streams.
-    """
+    """Split the streams with a prefix into at most `parts` ranges of similar size, at one request per 1,000 streams."""
     return await split_keys(_stream_keys(table, prefix), parts, prefix)
 
 
 async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> list[KeyRange]:
-    """Split partition keys, given in any order, into at most `parts` ranges of about equal size.
-
-    Holds a sample of 64 keys for each range.
-    """
+    """Split partition keys, in any order, into at most `parts` ranges of similar size. Holds 64 keys for each range."""
     if parts < 1:
         raise ValueError(f"Streams are split into at least one range, not into {parts}.")
     _, sample = await _sample(keys, parts * _SAMPLES_OF_A_PART)
@@ -354,10 +335,7 @@ async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> 
 
 
 async def count_and_split(table: Table, parts: int, most: int) -> tuple[int, list[KeyRange]]:
-    """Return the number of streams of a table, and ranges of about `most` streams each, at least `parts`.
-
-    Costs as much as `split_streams`. A few thousand ranges at most are returned; those of a huge table are larger.
-    """
+    """Return the number of streams, and ranges of about `most` each: at least `parts`, at most some thousands."""
     limit = max(parts * _SAMPLES_OF_A_PART, _MOST_SAMPLES)
     count, sample = await _sample(_stream_keys(table, ""), limit)
     return count, _ranges(sample, min(max(parts, -(-count // most)), limit // 2), "")
@@ -385,7 +363,6 @@ async def _sample(keys: AsyncIterable[str], limit: int) -> tuple[int, list[str]]
 
 
 def _ranges(sample: list[str], parts: int, prefix: str) -> list[KeyRange]:
-    """Return at most `parts` ranges with about the same number of keys each."""
     # Range queries are reliable for ASCII keys only, and Cosmos DB returns keys in any order.
     keys = sorted((key for key in sample if key.isascii()), key=escape)
     positions = {number * len(keys) // parts for number in range(1, parts)} - {0}
@@ -419,7 +396,6 @@ async def read_range(
 
 
 def _bound_after(prefix: str) -> str | None:
-    """Return a key that sorts after all keys with a prefix; None if there is none."""
     # Replaces the last character that has a successor, and drops those after it.
     for end in range(len(prefix), 0, -1):
         position = PLAIN_CHARACTERS.find(prefix[end - 1])

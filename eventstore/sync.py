@@ -42,10 +42,7 @@ def _iterating(verb: Callable[P, AsyncIterator[T]]) -> Callable[Concatenate[Bloc
 
 
 class BlockingStore:
-    """A store with blocking methods. Close it, or use it in a `with` statement.
-
-    `run` waits for any other coroutine; `give` iterates over any asynchronous iterator.
-    """
+    """A store with blocking methods. `run` waits for any other coroutine; `give` iterates over any async iterator."""
 
     provision = _blocking(Stream.provision)
     open = _blocking(Stream.open)
@@ -89,10 +86,7 @@ class BlockingStore:
         return self._store.url
 
     def table(self, name: str, *, make: bool = True) -> Table:
-        """Open a table for a `Partition`, and create it unless it exists.
-
-        With `make=False` nothing is written; raises `TableNotFoundError` if the table does not exist.
-        """
+        """Open a table, created unless it exists; with `make=False` a missing one raises `TableNotFoundError`."""
         return self.run(self._store.table(name, make=make))
 
     def close(self) -> None:

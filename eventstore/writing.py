@@ -18,9 +18,7 @@ from eventstore.header import EVENT_ID, VERSION, EventData, Include, Partition, 
 from eventstore.port import Operation, Properties, Row, Value, pause
 from eventstore.reading import EVERYTHING, Reader, StreamWriteResult, read_header, read_ids, with_watermark
 
-ANY_ATTEMPTS = 32
-"""How often a write that accepts any version is tried during concurrent writes."""
-
+ANY_ATTEMPTS = 32  # how often a write that accepts any version is tried during concurrent writes
 _STREAM_ROW = re.compile(r"(.*\|)?SS-(HEAD$|SE-|UID-)", re.DOTALL)
 
 
@@ -74,10 +72,7 @@ class Draft:
         return cls(events, all_includes(events, includes), own)
 
     def operations(self, stream: StreamValue) -> list[Operation]:
-        """Return the transaction of the write: header, events with their ids, included rows.
-
-        Raises `DuplicateEventError` if two of the events have the same id.
-        """
+        """Return header, events with their ids, and included rows. Raises `DuplicateEventError` for equal ids."""
         version = stream.version
         head = header.header_operation(stream, version + len(self.events), self.properties, keep=self.keep)
         events = _event_operations(stream.partition, version, self.events)
@@ -85,7 +80,6 @@ class Draft:
 
 
 def _event_operations(partition: Partition, version: int, events: Sequence[EventData]) -> list[Operation]:
-    """Return the inserts of events after a version. Each is followed by the insert of the event's id, if any."""
     operations: list[Operation] = []
     ids: set[str] = set()
     for event in events:
@@ -102,10 +96,7 @@ def _event_operations(partition: Partition, version: int, events: Sequence[Event
 
 
 def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tuple[Include, ...]:
-    """Return the includes of the events and of the whole write, one for each row.
-
-    Raises `ValueError` for a row that belongs to a stream.
-    """
+    """Return all includes of a write, one for each row. Raises `ValueError` for a row that belongs to a stream."""
     all_ = [include for event in events for include in event.includes]
     all_.extend(includes)
     for include in all_:
@@ -138,10 +129,7 @@ async def set_properties(stream: StreamT, own: Properties, includes: Iterable[In
 
 
 async def append(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
-    """Write to a stream as last read or, if `expected` is given, to the current stream.
-
-    Raises `ConcurrencyConflictError`, else `DuplicateEventError`, else `IncludeConflictError`.
-    """
+    """Write to a stream as last read or, if `expected` is given, to the current one. Raises as `Stream.write` does."""
     if expected is None:
         return await _append_to(draft, target)
     # A write that can never fit costs no request.
@@ -177,10 +165,7 @@ async def _append_to(draft: Draft, stream: StreamT) -> StreamWriteResult[StreamT
 
 
 async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> StreamT:
-    """Return the stream to write to. Raises `ConcurrencyConflictError` if the stream is not as expected.
-
-    Costs one request, except if no stream is expected: the write itself checks that.
-    """
+    """Return the stream to write to. Costs one request, except if none is expected: the write itself checks that."""
     if expected in (0, ExpectedVersion.NO_STREAM):
         return blank
     stream = await read_header(blank)
@@ -199,10 +184,7 @@ async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> S
 
 
 async def append_once(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
-    """Write, unless the same events, byte for byte and with the same ids, are stored at these versions.
-
-    After a conflict or an unknown outcome, the lookup costs two requests and one per event.
-    """
+    """Write, unless the same events are stored at these versions: looked up after a conflict or unknown outcome."""
     if any(event.id is None for event in draft.events):
         raise ValueError("An idempotent write needs an id for each event.")
     try:
@@ -229,7 +211,6 @@ async def append_once(draft: Draft, target: StreamT, expected: Expected) -> Stre
 
 
 def _first_version(target: StreamValue, expected: Expected) -> int | None:
-    """Return the version that the first event must have; None if any version is expected."""
     if expected is None:
         return target.version + 1
     if isinstance(expected, ExpectedVersion):
@@ -263,10 +244,7 @@ async def append_in_parts(
     *,
     idempotent: bool,
 ) -> StreamWriteResult[StreamT]:
-    """Write several transactions in turn; the last sets the stream's properties.
-
-    Raises `PartialWriteError` if a transaction fails after others were stored, or with an unknown outcome.
-    """
+    """Write several transactions; the last sets the stream's properties. Raises as `Stream.write_in_parts` does."""
     write = append_once if idempotent else append
     first = _first_version(target, expected)
     results: list[StreamWriteResult[StreamT]] = []
@@ -297,7 +275,6 @@ async def append_in_parts(
 
 
 def _parts(events: Sequence[EventData], target: StreamValue, properties: Properties | None) -> list[Draft]:
-    """Return the checked writes, each with as many events as possible."""
     # The split depends only on the arguments, so that a repeated write is split the same way.
     key = target.partition.key
     _event_operations(target.partition, target.version, events)  # raises for an id used in two parts
@@ -335,8 +312,7 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
 
 
 _CHANGES = limits.MAX_OPERATIONS - 1
-_MEASURED_AT_ONCE = 64
-"""Limits memory, since a row may have a megabyte."""
+_MEASURED_AT_ONCE = 64  # limits memory, since a row may have a megabyte
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,10 +324,7 @@ class CutRows:
 
 
 async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
-    """Read the rows that a truncation would delete, including leftovers of an interrupted one.
-
-    Costs two requests, and one more per further 64 events. All events are read completely.
-    """
+    """Read the rows that a truncation would delete. Costs two requests, and one more per further 64 events."""
     partition, last = stream.partition, first_version - 1
     row_keys: list[str] = []
     size, first, end = 0, 1, min(last, stream.first_version + _MEASURED_AT_ONCE - 1)
@@ -365,10 +338,7 @@ async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
 
 
 async def _rows_below(partition: Partition, version: int) -> list[str]:
-    """Return the keys of event rows before a version and of their id rows, including rows left by a truncation.
-
-    Costs two requests, and one more per 1,000 rows.
-    """
+    """Return the keys of event rows before a version and of their id rows, with those that a crash left."""
     events = await _event_rows(partition, 1, version - 1, ())
     return [row.row_key for row in events] + await _ids_below(partition, version)
 
@@ -390,10 +360,7 @@ async def truncate(
     includes: Sequence[Include],
     rows: CutRows | None = None,
 ) -> StreamT:
-    """Delete the events before a version, and return the stream afterwards.
-
-    `rows`, if already read, are the rows to delete.
-    """
+    """Delete the events before a version, and return the stream. `rows` are the rows to delete, if already read."""
     partition, etag = stream.partition, stream.etag
     if etag is None:
         raise ValueError("The stream is transient: there is nothing to truncate.")
@@ -420,10 +387,7 @@ async def truncate(
 
 
 async def delete(target: StreamValue) -> None:
-    """Replace the header by a tombstone, and delete all events and ids.
-
-    A `target` without an ETag means the current stream, even if its deletion was interrupted.
-    """
+    """Replace the header by a tombstone, and delete the rest. Without an ETag, completes a deletion too."""
     partition, etag, version, was_deleted = target.partition, target.etag, target.version, False
     if etag is None:
         row = await partition.table.get(partition.key, partition.header)
@@ -432,7 +396,7 @@ async def delete(target: StreamValue) -> None:
         etag, version, was_deleted = row.etag, header.versions_of(row)[0], header.is_tombstone(row)
     doomed = await _rows_below(partition, version + 1)
     if doomed or not was_deleted:
-        tombstone = header.tombstone_row(version)
+        tombstone = {VERSION: version, header.FIRST_VERSION: version + 1, header.TOMBSTONE: True}
         await _delete(partition, Operation.replace(partition.header, tombstone, etag), tombstone, doomed)
 
 

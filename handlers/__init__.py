@@ -9,7 +9,7 @@ A handler is a class of pure methods, (state, message, context) -> next state:
     app = App(ShootingRange)
 """
 
-from handlers.app import App
+from handlers.app import App, Handler, handles
 from handlers.context import Context, DocumentReference, Published
 from handlers.errors import (
     AppError,
@@ -23,7 +23,6 @@ from handlers.errors import (
     PublishError,
     SpecError,
 )
-from handlers.handler import Handler, handles
 from handlers.message import Message, State
 
 __all__ = [

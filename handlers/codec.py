@@ -4,8 +4,6 @@ Handlers get only states and messages decoded from bytes, even the first time. A
 therefore gets equal ones. States are equal if their bytes are.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import types
@@ -195,7 +193,6 @@ class Plain:
         )
 
     def _allows(self, shape: tuple[object, ...]) -> bool:
-        """Return whether a shape has the model's fields with allowed types."""
         names, types = shape[: len(self._names)], shape[len(self._names) :]
         if names != self._names or not all(map(contains, self._types, types)):
             return False
@@ -224,7 +221,6 @@ def find_plain(model_type: type[BaseModel]) -> Plain | None:
 
 
 def _types(field: Any) -> frozenset[type] | None:  # noqa: ANN401 - pydantic's schema
-    """Return the types that a field's values are decoded to, None if the field has rules of its own."""
     if not set(field) <= {"type", "schema", "metadata"}:
         return None
     inner = field["schema"]
@@ -288,7 +284,6 @@ def _only_checks(schema: Any) -> bool:  # noqa: ANN401 - pydantic's schema
 
 
 def _may_be_odd(part: Any, config: ConfigDict) -> bool:  # noqa: ANN401 - a type expression
-    """Return whether a field with this type may hold a value that decodes to another one."""
     origin = get_origin(part)
     if origin is Literal:
         return not {*map(type, get_args(part))} <= {bool, int, str, NoneType}
@@ -301,10 +296,7 @@ def _may_be_odd(part: Any, config: ConfigDict) -> bool:  # noqa: ANN401 - a type
 def _find_odd(
     model_type: type[BaseModel], models: Collection[type[BaseModel]], parts: set[Any]
 ) -> dict[type, tuple[int, tuple[str, ...]]]:
-    """Return, for each model inside a type, the number of its fields and the names of fields that may hold odd values.
-
-    The result is empty if all values must be compared.
-    """
+    """Return the number of fields and the names of odd ones, by model. Empty if all values must be compared."""
     enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
     if (
         not _only_checks(model_type.__pydantic_core_schema__)
@@ -519,7 +511,6 @@ class Codec(Generic[M]):
         return CodecError(f"{name} holds a value that its type does not allow: {all_problems(error)}")
 
     def _place_of_failure(self, model: M) -> str:
-        """Return the first field that cannot be encoded, with the name of its model."""
         name = self.model_type.__name__
         for field in self.model_type.model_fields:
             try:
@@ -548,7 +539,6 @@ class _Ordered(frozenset[Any]):
 
 
 def _ordered(value: Any) -> Any:  # noqa: ANN401 - any field value
-    """Return a copy of a value in which each set is `_Ordered`, or the value itself if it has no set."""
     if type(value) in _CERTAIN:
         return value
     if isinstance(value, BaseModel):
@@ -584,14 +574,9 @@ def is_text(value: object) -> TypeGuard[str]:
 # Untrusted msgpack is unpacked in bounded memory. An empty array takes one byte of msgpack and 56 of memory, and may
 # announce more items than it has. So items are counted, and larger data is skipped through before it is unpacked.
 
-MAX_ITEMS = 2**20
-"""The maximum number of arrays, maps and their items."""
-
-MAX_DEPTH = 200
-"""The maximum nesting, as pydantic's for JSON."""
-
-_TRUSTED_BYTES = 4 * 2**10
-"""Smaller data cannot announce enough items to be dangerous."""
+MAX_ITEMS = 2**20  # the maximum number of arrays, maps and their items
+MAX_DEPTH = 200  # the maximum nesting, as pydantic's for JSON
+_TRUSTED_BYTES = 4 * 2**10  # smaller data cannot announce enough items to be dangerous
 
 
 def unpack(
@@ -602,11 +587,7 @@ def unpack(
     unicode_errors: str | None = None,
     strict_map_key: bool = True,
 ) -> Any:  # noqa: ANN401 - any value that msgpack knows
-    """Unpack untrusted msgpack in bounded memory.
-
-    `most`, if given, limits the number of items in each array or map, and saves a first pass over the data. Raises
-    `ValueError`, `TypeError` and errors of msgpack. Data that is nested too deeply raises `msgpack.StackError`.
-    """
+    """Unpack untrusted msgpack in bounded memory. `most` limits the items of an array or map, and saves a pass."""
     containers = items = 0
 
     def count(container: Any) -> Any:  # noqa: ANN401 - a list or a dict

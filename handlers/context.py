@@ -4,8 +4,6 @@ Guids and random numbers are derived from the message; clock and captured values
 replay therefore reads the same values.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -62,7 +60,6 @@ def new_document(content: object, media_type: str, name: str) -> NewDocument:
 
 
 def _check_name(text: object, what: str) -> None:
-    """Raise `DocumentError` unless the text is printable and has 1 to 100 bytes."""
     if not is_text(text) or not text.isprintable() or not 0 < len(text.encode()) <= _MAX_NAME_BYTES:
         raise DocumentError(f"store_document() takes {what} of up to {_MAX_NAME_BYTES} bytes, not {text!r}.")
 

@@ -133,10 +133,7 @@ class SeededRandom(random.Random):
         cum_weights: Sequence[float | Fraction] | None = None,
         k: int = 1,
     ) -> list[T]:
-        """Return `k` items drawn with replacement, by weight if weights are given.
-
-        Raises `TypeError` for both kinds of weights, and `ValueError` for a wrong number of weights or an invalid sum.
-        """
+        """Return `k` items drawn with replacement, by weight if weights are given."""
         count = len(population)
         if weights is not None and cum_weights is not None:
             raise TypeError("Give weights or cumulative weights, not both.")
@@ -158,11 +155,7 @@ class SeededRandom(random.Random):
             x[last], x[other] = x[other], x[last]
 
     def sample(self, population: Sequence[T], k: int, *, counts: Iterable[int] | None = None) -> list[T]:
-        """Return `k` items drawn without replacement. `counts` repeats each item of the population.
-
-        Raises `TypeError` for a population that is not a sequence, such as a set; `ValueError` for a wrong number of
-        counts and for a sample larger than the population.
-        """
+        """Return `k` items drawn without replacement. `counts` repeats each item of the population."""
         if not isinstance(population, Sequence):
             raise TypeError(f"sample() takes a sequence, not a {type(population).__name__}: use sorted(...).")
         if counts is None:
@@ -176,7 +169,6 @@ class SeededRandom(random.Random):
         """No-op, called by the constructor of `random.Random`: the message is the seed."""
 
     def _below(self, count: int) -> int:
-        """Return a number below `count`, by rejection sampling."""
         bits = count.bit_length()
         drawn = self.getrandbits(bits)
         while drawn >= count:

@@ -14,8 +14,6 @@ HandlersError
 Every error survives pickling: its constructor takes one sentence, that of `AppError` several.
 """
 
-from __future__ import annotations
-
 
 class HandlersError(Exception):
     """Base class of all errors of this package."""

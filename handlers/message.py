@@ -1,7 +1,5 @@
 """Messages and states: frozen models, read from bytes and written to bytes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -115,10 +113,7 @@ class StateCodec(Codec[State]):
             )
 
     def upcast(self, data: bytes, version: int) -> bytes:
-        """Return the bytes of a stored state in the current schema version.
-
-        Raises `CodecError` if the stored version is newer, or an upcaster is missing or fails.
-        """
+        """Return stored bytes in the current schema version. Raises `CodecError`, as for a newer version."""
         if version == self.version:
             return data
         name = self.model_type.__name__

@@ -16,8 +16,8 @@ from eventstore.errors import ConcurrencyConflictError, RowError, RowExistsError
 from eventstore.header import HEADER, HEADER_NAMES, is_tombstone
 from eventstore.stream import read_headers, read_range
 from handlers.codec import is_text
+from runtime.algorithms.algorithm import letter_of
 from runtime.algorithms.outbox.entity import ENTITY, read_entity, store_entity, with_letters
-from runtime.algorithms.refusals import letter_of
 from runtime.clock import Clock, shown_time, to_microseconds
 from runtime.errors import StoredDataError, UsageError
 from runtime.ledger.batch import BatchContext

@@ -46,7 +46,6 @@ class OutcomeFilter:
     id: str | None = option("Only outcomes of this message or business object.", default=None, metavar="ID")
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the matching rows of a record batch."""
         import pyarrow.compute as pc
 
         for name, value in (("status", self.status), ("handler", self.handler), ("reason", self.reason)):
@@ -118,7 +117,6 @@ class OutcomeFiles:
         return found
 
     def between(self, first: int, last: int) -> OutcomeFiles:
-        """Return the files of the rounds `first` to `last`, both included."""
         return replace(self, rounds=[each for each in self.rounds if first <= each.number <= last])
 
     def of_messages(self, message_ids: Collection[str]) -> Iterator[Row]:
@@ -147,7 +145,6 @@ class OutcomeFiles:
                         yield {**where, **row}
 
     def rows(self) -> Iterator[Row]:
-        """Yield the outcomes with their batch and round."""
         for batch, where in self._batches():
             for row in _rows(batch):
                 yield {**where, **row}
@@ -181,10 +178,7 @@ class OutcomeFiles:
         return pa.schema([*of_round.items(), *stored]), read
 
     def _batches(self, columns: Sequence[str] = ()) -> Iterator[tuple[pa.RecordBatch, Row]]:
-        """Yield the matching rows with at least these columns, by default all.
-
-        Reads the columns of the filter first, then the others, but only of row groups with a match.
-        """
+        """Yield the matching rows with at least these columns, by default all, only of row groups with a match."""
         is_all = self.outcome_filter == OutcomeFilter()
         filtered = [] if is_all else [*KINDS, "message_id", "business_id"]
         names = list({*columns, *filtered}) if columns else None
@@ -204,12 +198,10 @@ class OutcomeFiles:
 
 
 def _id(folder: Folder) -> str:
-    """Return the batch id in the name of a folder, or an empty text."""
     return folder.name.removeprefix(_BATCH) if folder.name.startswith(_BATCH) else ""
 
 
 def _rounds(batch: Folder) -> Iterator[Round]:
-    """Yield the committed rounds: those with a commit marker."""
     for name in batch.names():
         number = re.fullmatch(r"round=(\d+)", name)
         if number is not None:
@@ -220,7 +212,6 @@ def _rounds(batch: Folder) -> Iterator[Round]:
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
-    """Yield rows with headers as mappings and times as datetimes."""
     import pyarrow as pa
 
     schema = pa.schema([(field.name, _without_times(field.type)) for field in batch.schema])

@@ -9,13 +9,12 @@ from functools import partial
 
 from eventstore import Table
 from handlers import App
+from handlers.app import Route
 from handlers.guard import guarded
-from handlers.handler import Route
 from runtime.algorithms import choice
-from runtime.algorithms.algorithm import AT_ONCE, Algorithm, Publish, fresh_id
+from runtime.algorithms.algorithm import AT_ONCE, Algorithm, Publish, fresh_id, has_stream
 from runtime.algorithms.choice import AlgorithmName, Dependencies
 from runtime.algorithms.outbox.stores import TokenStore, issue
-from runtime.algorithms.refusals import has_stream
 from runtime.clock import Clock, system_clock
 from runtime.dead_letters import TableLetters, letters_of_message, remove
 from runtime.documents.protocol import DocumentSweep

@@ -5,8 +5,6 @@ A thread in the worker polls the current call. A signal interrupts a slow call; 
 call that hangs the fork, or kills it twice, is rejected and never run in the worker.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import functools
 import mmap
@@ -24,8 +22,7 @@ from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 from handlers import App, Context, Message, State
-from handlers.app import CallInterceptor, HandlerDefinition
-from handlers.handler import Method
+from handlers.app import CallInterceptor, HandlerDefinition, Method
 from runtime.algorithms.algorithm import CallCrashedError, CallTimedOutError
 from runtime.messages.parsing import ParsingTimedOutError
 
@@ -40,7 +37,6 @@ Now = Callable[[], object]
 
 
 def supervised(app: App, interceptor: CallInterceptor) -> App:
-    """Return a copy of the app whose handlers are supervised."""
     supervised_app = _copy(app)
     supervised_app.handlers = {}
     for name, given in app.handlers.items():
@@ -104,7 +100,7 @@ class Watch(CallInterceptor):
     def __init__(self, seconds: float, *, is_retry: bool = False) -> None:
         self._seconds = seconds
         self._trial = _Trial(seconds) if is_retry else None
-        self._under_way: Now = _nothing
+        self._under_way: Now = lambda: None
         self._expired: object = None
         self._ended = threading.Event()
         self._before: Any = None
@@ -141,7 +137,7 @@ class Watch(CallInterceptor):
         try:
             return run()
         finally:
-            self._under_way = _nothing
+            self._under_way = lambda: None
 
     def _look_on(self) -> None:
         period = min(self._seconds / _LOOKS, _MOST_BETWEEN_LOOKS)
@@ -165,9 +161,6 @@ class Watch(CallInterceptor):
 
     def _wind_up(self) -> None:
         faulthandler.dump_traceback_later(self._seconds + GRACE_SECONDS, exit=True, file=2)
-
-
-def _nothing() -> None: ...
 
 
 class _Trial:
@@ -220,7 +213,10 @@ class _Trial:
                 poll.poll(self._seconds / _LOOKS * 1000)
                 ended, status = os.waitpid(process, os.WNOHANG)
                 if ended:
-                    return _death(os.waitstatus_to_exitcode(status))
+                    if (code := os.waitstatus_to_exitcode(status)) == _SURVIVED:
+                        return None
+                    end = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+                    return CallCrashedError(f"The message crashed a worker and two trial processes ({end}).")
                 count, now = bytes(self._count), time.monotonic()
                 if count != seen:
                     seen, since = count, now
@@ -230,13 +226,6 @@ class _Trial:
                     return CallTimedOutError(f"The handler was interrupted after {self._seconds:g} s.")
         finally:
             os.close(until_it_ends)
-
-
-def _death(code: int) -> CallCrashedError | None:
-    if code == _SURVIVED:
-        return None
-    end = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    return CallCrashedError(f"The message crashed a worker and two trial processes ({end}).")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from eventstore import InterceptedTable, Page, Row, connect, drive
 from eventstore.keys import escape
 from eventstore.limits import prepare_row
 from handlers import App, Context, Handler, Message, State
-from handlers.handler import Method, Route
+from handlers.app import Method, Route
 from runtime import Envelope, Output, Processor, Status
 from runtime.algorithms.choice import AlgorithmName
 from runtime.clock import Clock

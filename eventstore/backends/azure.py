@@ -32,11 +32,11 @@ from azure.core.pipeline.transport import AioHttpTransport
 from azure.core.rest import AsyncHttpResponse, HttpRequest
 from azure.data.tables.aio import TableServiceClient
 
-from eventstore import errors
+from eventstore import errors, port
 from eventstore.errors import EventStoreError, RowChangedError, StoreUnavailableError, StoreUrlError
-from eventstore.keys import escape, escape_bound, table_name, unescape
+from eventstore.keys import escape, table_name, unescape
 from eventstore.limits import prepare
-from eventstore.port import ANY_ETAG, Int64, Operation, Page, PerLoop, Row, Scope, Store, Table, Value, Verb
+from eventstore.port import ANY_ETAG, Int64, Operation, Page, Row, Scope, Value, Verb
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -201,10 +201,7 @@ class Client:
         return await self._send(request, writes=True)
 
     async def create_table(self, name: str) -> Answer | None:
-        """Create a table unless it exists. Return the response if the service refused, otherwise None.
-
-        Raises `StoreUnavailableError` and `StoreUrlError`.
-        """
+        """Create a table unless it exists. Return the response of a service that refused, otherwise None."""
         try:
             await self._service.create_table_if_not_exists(name)
         except AzureError as error:
@@ -250,7 +247,6 @@ class Client:
         return Answer(response.status_code, response.headers, response.content, was_repeated)
 
     def _failure(self, error: AzureError, *, writes: bool) -> EventStoreError:
-        """Return the error for a missing response."""
         endpoint = self._account.endpoint
         if isinstance(error, ClientAuthenticationError):
             return StoreUrlError(f"{endpoint}: authentication failed ({type(error).__name__}).")
@@ -260,7 +256,6 @@ class Client:
         return StoreUnavailableError(f"{endpoint} did not answer ({cause}).", unknown)
 
     def _check(self, status: int, headers: Any, *, writes: bool) -> None:  # noqa: ANN401 - azure-core's mapping
-        """Raise if the service failed or refused the credentials."""
         endpoint = self._account.endpoint
         if status in _FAILED:
             raise StoreUnavailableError(f"{endpoint} answered with status {status}.", writes)
@@ -336,19 +331,13 @@ def decode(entity: Mapping[str, Any]) -> Row:
     )
 
 
-def _encode_float(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
 def _decode_datetime(value: str) -> datetime:
     return datetime.fromisoformat(value).astimezone(UTC)
 
 
 _ENCODERS: dict[type, tuple[str, Any]] = {
     bytes: ("Edm.Binary", lambda value: base64.b64encode(value).decode("ascii")),
-    float: ("Edm.Double", _encode_float),
+    float: ("Edm.Double", lambda value: value if math.isfinite(value) else json.dumps(value)),
     datetime: (
         "Edm.DateTime",
         lambda value: f"{value.replace(tzinfo=None).isoformat(timespec='microseconds')}Z",
@@ -397,8 +386,7 @@ _NO_ETAG = "W/\"datetime'1601-01-01T00%3A00%3A00.0000000Z'\""
 _INDEX = re.compile(r"(\d+):")
 
 
-_ALONE_BYTES = 256 * 1024
-"""The largest row that is sent as a plain request."""
+_ALONE_BYTES = 256 * 1024  # the largest row that is sent as a plain request
 
 
 @dataclass(frozen=True, slots=True)
@@ -485,13 +473,14 @@ _ROW_ERRORS: dict[str, type[errors.RowError]] = {
 }
 _TOO_LARGE = {"RequestBodyTooLarge", "EntityTooLarge", "PropertyValueTooLarge", "TooManyProperties",
               "KeyValueTooLarge"}  # fmt: skip
+_NEXT = ("NextPartitionKey", "NextRowKey")
 _NO_ROW = frozenset({"ResourceNotFound", "EntityNotFound"})
 _NO_TABLE = frozenset({"TableNotFound", "TableBeingDeleted", "ResourceNotFound"})
 # Time-out, too many requests, retry: Cosmos DB answers these inside a transaction, where the client does not retry.
 _PASSING = frozenset({408, 429, 449})
 
 
-class AzureTable(Table):
+class AzureTable(port.RangeTable):
     scope: Scope = "network"
 
     def __init__(self, store: AzureStore, name: str) -> None:
@@ -502,34 +491,19 @@ class AzureTable(Table):
     async def get(self, partition_key: str, row_key: str) -> Row | None:
         return await self._row(escape(partition_key), escape(row_key), None)
 
-    async def query(
-        self,
-        partition_key: str,
-        first: str,
-        last: str,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
+    async def page(
+        self, kind: port.PageKind, bounds: port.Bounds, select: Sequence[str] | None, continuation: str | None
     ) -> Page:
-        stored_key = escape(partition_key)
-        if first and first == last:
-            row = await self._row(stored_key, escape(first), select)
+        key, low, high = bounds
+        if kind == "query" and low and low == high:
+            row = await self._row(key, low, select)
             return Page(() if row is None else (row,))
-        clauses = [("PartitionKey", "eq", stored_key), *_range("RowKey", first, last)]
-        return await self._page(clauses, select, continuation)
-
-    async def scan(
-        self,
-        row_key: str | None,
-        first: str = "",
-        last: str | None = None,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
-    ) -> Page:
-        clauses = _range("PartitionKey", first, last)
-        if row_key is not None:
-            clauses = [("RowKey", "eq", escape(row_key)), *clauses]
+        by, ranged = ("PartitionKey", "RowKey") if kind == "query" else ("RowKey", "PartitionKey")
+        clauses = [] if kind == "scan_all" else [(by, "eq", key)]
+        if low and low == high:
+            clauses.append((ranged, "eq", low))
+        else:
+            clauses += [(ranged, "ge", low)] * bool(low) + [(ranged, "le", high)] * (high != port.LAST_KEY)
         return await self._page(clauses, select, continuation)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
@@ -604,7 +578,6 @@ class AzureTable(Table):
         await self._page([("PartitionKey", "eq", ""), ("RowKey", "eq", "")], (), None)
 
     async def _row(self, partition_key: str, row_key: str, select: Sequence[str] | None) -> Row | None:
-        """Read one row by its escaped keys."""
         # A point read: a filter could make the service scan the table.
         path = f"{_row_url(f'/{self.name}', partition_key, row_key)}?{_select(select)}"
         answer = await self._store.client().get(path.rstrip("?"))
@@ -632,7 +605,10 @@ class AzureTable(Table):
             # It guarantees no order.
             entities.sort(key=itemgetter("PartitionKey", "RowKey"))
         rows = [decode(entity) for entity in entities]
-        return Page(tuple(rows), _continuation(answer))
+        # Even an empty page can be followed by another.
+        following = {key: answer.headers.get(f"x-ms-continuation-{key}") for key in _NEXT}
+        parts = [f"{key}={quote(value, safe='')}" for key, value in following.items() if value]
+        return Page(tuple(rows), "&".join(parts) or None)
 
     def _refused(self, refused: Refusal, operations: Sequence[Operation], answer: Answer) -> EventStoreError:
         row_error = _ROW_ERRORS.get(refused.code)
@@ -664,7 +640,7 @@ class AzureTable(Table):
         return EventStoreError(what)
 
 
-class AzureStore(Store):
+class AzureStore(port.Store):
     """The tables of one storage account."""
 
     scope: Scope = "network"
@@ -677,7 +653,7 @@ class AzureStore(Store):
             )
         self.url = account.endpoint
         self.account = account
-        self._clients = PerLoop(partial(Client, account))
+        self._clients = port.PerLoop(partial(Client, account))
 
     async def table(self, name: str, *, make: bool = True) -> AzureTable:
         table = AzureTable(self, table_name(name))
@@ -697,26 +673,9 @@ def _has_identity() -> bool:
     return importlib.util.find_spec("azure.identity") is not None
 
 
-def _range(name: str, first: str, last: str | None) -> list[tuple[str, str, str]]:
-    if first and first == last:
-        return [(name, "eq", escape_bound(first))]
-    clauses = [(name, "ge", escape_bound(first))] if first else []
-    if last is not None:
-        clauses.append((name, "le", escape_bound(last)))
-    return clauses
-
-
 def _select(select: Sequence[str] | None) -> str:
-    """Return the part of a query that names the properties to read. It is "" for all properties."""
     if select is None:
         return ""
     # No other property can exist, and a comma would separate names.
     names = [name for name in select if name.isidentifier()]
     return f"$select={quote(','.join(dict.fromkeys((*_KEY_PROPERTIES, *names))))}"
-
-
-def _continuation(answer: Answer) -> str | None:
-    """Return the part of a URL that requests the next page, if any. Even an empty page can be followed by another."""
-    names = ("NextPartitionKey", "NextRowKey")
-    values = [(name, answer.headers.get(f"x-ms-continuation-{name}")) for name in names]
-    return "&".join(f"{name}={quote(value, safe='')}" for name, value in values if value) or None

@@ -4,8 +4,6 @@
 never suspend.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -15,13 +13,10 @@ from threading import RLock
 from typing import Final
 
 from eventstore import port
-from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError, TableNotFoundError
-from eventstore.keys import BETWEEN_KEYS, escape, escape_bound, table_name
-from eventstore.limits import merge, prepare
-from eventstore.port import ANY_ETAG, PAGE_SIZE, Operation, Page, Row, Scope, Store, TransactionResult, Verb
-
-_INSERTING = frozenset({Verb.INSERT, Verb.INSERT_OR_REPLACE, Verb.INSERT_OR_MERGE})
-_MERGING = frozenset({Verb.MERGE, Verb.INSERT_OR_MERGE})
+from eventstore.errors import TableNotFoundError
+from eventstore.keys import BETWEEN_KEYS, escape, table_name
+from eventstore.limits import merge, prepare, refusal
+from eventstore.port import PAGE_SIZE, Bounds, Operation, Page, PageKind, Row, Scope, Verb
 
 
 class MemoryPartition:
@@ -50,7 +45,7 @@ class MemoryPartition:
             self.rows[stored_key] = row
 
 
-class MemoryTable(port.Table):
+class MemoryTable(port.RangeTable):
     scope: Scope = "process"
 
     def __init__(
@@ -75,43 +70,20 @@ class MemoryTable(port.Table):
             row = partition.rows.get(stored_row_key) if partition else None
         return _read(row, None) if row else None
 
-    async def query(
-        self,
-        partition_key: str,
-        first: str,
-        last: str,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
+    async def page(
+        self, kind: PageKind, bounds: Bounds, select: Sequence[str] | None, continuation: str | None
     ) -> Page:
-        stored_key, low, high = escape(partition_key), escape_bound(first), escape_bound(last)
-        with self._lock:
-            partition = self._partitions.get(stored_key)
-            if partition is None:
-                return Page(())
-            keys = partition.between(low if continuation is None else continuation, high)
-            return _page([(key, partition.rows[key]) for key in keys[: PAGE_SIZE + 1]], select)
-
-    async def scan(
-        self,
-        row_key: str | None,
-        first: str = "",
-        last: str | None = None,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
-    ) -> Page:
-        low, high = escape_bound(first), None if last is None else escape_bound(last)
-        only = None if row_key is None else escape(row_key)
+        key, low, high = bounds
         rows: list[tuple[str, Row]] = []
         with self._lock:
-            for key, partition in self._partitions.items():
-                if key < low or (high is not None and key > high):
-                    continue
-                if only is None:
-                    rows += [(key + BETWEEN_KEYS + stored, row) for stored, row in partition.rows.items()]
-                elif only in partition.rows:
-                    rows.append((key + BETWEEN_KEYS + only, partition.rows[only]))
+            if kind == "query":
+                partition = self._partitions.get(key) or MemoryPartition()
+                found = partition.between(continuation or low, high)[: PAGE_SIZE + 1]
+                return _page([(each, partition.rows[each]) for each in found], select)
+            for each, partition in self._partitions.items():
+                if low <= each <= high:
+                    wanted = partition.rows if kind == "scan_all" else partition.rows.keys() & {key}
+                    rows += [(each + BETWEEN_KEYS + stored, partition.rows[stored]) for stored in wanted]
         rows.sort()
         return _page(rows[bisect_left(rows, (continuation or "",)) :], select)
 
@@ -134,9 +106,9 @@ class MemoryTable(port.Table):
                 del self._partitions[stored_key]
         return tuple([row.etag if row else "" for row in changes])
 
-    async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[TransactionResult]:
+    async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[port.TransactionResult]:
         """Run several transactions. Readers see the changes of all of them at once."""
-        results: list[TransactionResult] = []
+        results: list[port.TransactionResult] = []
         with self._lock:
             for partition_key, operations in transactions:
                 try:
@@ -157,7 +129,7 @@ class MemoryTable(port.Table):
         """No-op: memory does not survive a power failure."""
 
 
-class MemoryStore(Store):
+class MemoryStore(port.Store):
     """Tables in memory under one name."""
 
     scope: Scope = "process"
@@ -205,17 +177,11 @@ def _read(row: Row, select: Sequence[str] | None) -> Row:
 
 
 def _changed(before: Row | None, after: Row, operation: Operation, index: int) -> Row | None:
-    """Return the row after an operation, None if it was deleted. Raises the `RowError` of a refused operation."""
-    if before is None:
-        if operation.verb not in _INSERTING:
-            raise RowNotFoundError(operation.row_key, index)
-        return after
-    if operation.verb is Verb.INSERT:
-        raise RowExistsError(operation.row_key, index)
-    if operation.etag and operation.etag not in (ANY_ETAG, before.etag):
-        raise RowChangedError(operation.row_key, index)
+    refused = refusal(operation, index, before.etag if before else None)
+    if refused is not None:
+        raise refused
     if operation.verb is Verb.DELETE:
         return None
-    if operation.verb in _MERGING:
+    if before is not None and operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE):
         return replace(after, properties=merge(before.properties, after.properties))
     return after

@@ -29,29 +29,17 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import SQL, Composed, Identifier
 
 from eventstore import errors, port
-from eventstore.backends.rows import (
-    PAGE_BYTES,
-    PageKind,
-    SqlTable,
-    StoredRow,
-    etag_number,
-    pack,
-    packer,
-    read_page,
-    read_row,
-    unpack_some,
-)
+from eventstore.backends import rows as row_format
+from eventstore.backends.rows import PAGE_BYTES, StoredRow, read_page, read_row
 from eventstore.errors import EventStoreError, StoreUnavailableError, StoreUrlError
 from eventstore.keys import BETWEEN_KEYS, escape, table_name
-from eventstore.limits import merge, prepare
-from eventstore.port import Operation, Page, Row, Value, Verb
+from eventstore.limits import merge, prepare, refusal
+from eventstore.port import Bounds, Operation, Page, PageKind, Row, Value, Verb
 
 FORMAT = "consistent-messaging rows, format 1"
 """The comment of each SQL table of a store, which identifies such tables."""
 
-MAX_CONNECTIONS = 8
-"""The maximum number of connections of an event loop; further calls wait."""
-
+MAX_CONNECTIONS = 8  # the maximum number of connections of an event loop; further calls wait
 _COMMITTED_TOGETHER = 64
 _READ_TOGETHER = 16
 _ANSWER_SECONDS = 60
@@ -157,7 +145,6 @@ class _Changes:
 
     @classmethod
     def of(cls, sql: _Statements, partition_key: str, operations: Sequence[Operation]) -> _Changes:
-        """Return the transaction for some operations. Raises as `Table.transact` does before any I/O."""
         properties = prepare(partition_key, operations)
         partition = escape(partition_key)
         rows = [escape(each.row_key) for each in operations]
@@ -175,9 +162,9 @@ class _Changes:
 
     def statements(self, found: Mapping[str, StoredRow]) -> Iterator[tuple[Composed, Sequence[object]]]:
         """Yield the statements with their parameters. `found` has the existing rows to merge into."""
-        pack_ = partial(pack, packer())
+        pack_ = partial(row_format.pack, row_format.packer())
         for operation, row, properties in zip(self.operations, self.rows, self.properties, strict=True):
-            verb, key, etag = operation.verb, (self.partition, row), etag_number(operation.etag)
+            verb, key, etag = operation.verb, (self.partition, row), row_format.etag_number(operation.etag)
             if verb is Verb.DELETE:
                 yield self.sql.delete, (*key, etag)
                 continue
@@ -194,22 +181,15 @@ class _Changes:
                 yield self.sql.insert if verb is Verb.INSERT else self.sql.upsert, (*key, *values)
 
     def refusal(self, rows: Mapping[str, StoredRow]) -> errors.RowError | None:
-        """Return the error of the first operation that these rows make invalid; None if all are valid."""
         for index, (operation, key) in enumerate(zip(self.operations, self.rows, strict=True)):
-            row, verb = rows.get(key), operation.verb
-            if verb is Verb.INSERT and row is not None:
-                return errors.RowExistsError(operation.row_key, index)
-            if verb in (Verb.REPLACE, Verb.MERGE, Verb.DELETE):
-                if row is None:
-                    return errors.RowNotFoundError(operation.row_key, index)
-                if etag_number(operation.etag) not in (None, row[1]):
-                    return errors.RowChangedError(operation.row_key, index)
+            row = rows.get(key)
+            if refused := refusal(operation, index, None if row is None else str(row[1])):
+                return refused
         return None
 
 
 _Read = tuple[Sequence[str], asyncio.Future[list[StoredRow]]]
-_Waiting = tuple[_Changes, asyncio.Future[tuple[str, ...]]]
-"""A transaction, and the future for its new ETags."""
+_Waiting = tuple[_Changes, asyncio.Future[tuple[str, ...]]]  # a transaction, and the future for its new ETags
 
 
 class _NotCommittedError(Exception):
@@ -241,7 +221,6 @@ class _LoopPool:
         return await read[1]
 
     async def fetch(self, sql: Composed | SQL, parameters: Sequence[object]) -> list[Any]:
-        """Read rows, with retries if the server does not answer."""
         end = time.monotonic() + _ANSWER_SECONDS
         for attempt in range(1, _ATTEMPTS):
             try:
@@ -268,7 +247,6 @@ class _LoopPool:
                 _settle(future, rows)
 
     async def execute(self, *statements: Composed) -> None:
-        """Run statements that change no rows, in one transaction."""
         async with self._connection(writes=True) as connection, connection.transaction():
             for statement in statements:
                 await connection.execute(statement)
@@ -444,10 +422,7 @@ class _LoopPool:
 
 @asynccontextmanager
 async def _answered_in(seconds: float) -> AsyncIterator[None]:
-    """Raise `TimeoutError` in the block after `seconds`, not counting time in which the event loop was blocked.
-
-    A single timer would end a block whose answer arrived while the loop was blocked.
-    """
+    """Raise `TimeoutError` in the block after `seconds`, not counting time in which the event loop was blocked."""
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle
     async with asyncio.timeout(None) as limit:
@@ -475,7 +450,7 @@ def _settle(future: asyncio.Future[Any], result: object) -> None:
         future.set_result(result)
 
 
-class PostgresTable(SqlTable):
+class PostgresTable(row_format.SqlTable):
     scope: port.Scope = "network"
 
     def __init__(self, store: PostgresStore, name: str) -> None:
@@ -489,7 +464,7 @@ class PostgresTable(SqlTable):
         rows = await self._store.session().fetch(self._sql.get, bounds)
         return read_row(bounds, rows[0]) if rows else None
 
-    async def page(self, kind: PageKind, bounds: tuple[str, str, str], select: Sequence[str] | None) -> Page:
+    async def read(self, kind: PageKind, bounds: Bounds, select: Sequence[str] | None) -> Page:
         whole, session = self._sql.pages[kind], self._store.session()
         if select is None:
             return read_page(bounds, await session.fetch(whole, bounds), most=PAGE_BYTES)
@@ -498,8 +473,10 @@ class PostgresTable(SqlTable):
                 found = await session.project(self._sql, bounds)
             else:
                 found = await session.fetch(self._sql.projections[kind], bounds)
-            return read_page(bounds, found, partial(unpack_some, select, _read_part), most=PAGE_BYTES)
-        decode = partial(unpack_some, select, _read_whole)
+            return read_page(
+                bounds, found, partial(row_format.unpack_some, select, _read_part), most=PAGE_BYTES
+            )
+        decode = partial(row_format.unpack_some, select, _read_whole)
         return read_page(bounds, await session.fetch(whole, bounds), decode, most=PAGE_BYTES)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
@@ -532,7 +509,6 @@ class PostgresTable(SqlTable):
                 ) from error
 
     async def _is_there(self) -> bool:
-        """Return whether the table exists. Raises `StoreUrlError` for an unusable server or table."""
         name = self._sql.name.as_string()
         ((encoding, commits, oid, comment),) = await self._store.session().fetch(_LOOK, (name, name))
         if encoding != "UTF8":

@@ -25,31 +25,12 @@ from random import Random
 from weakref import WeakSet
 
 from eventstore import errors, port
-from eventstore.backends.dictionaries import (
-    FEWEST_SAMPLES,
-    MARK,
-    MOST_DICTIONARIES,
-    Dictionaries,
-    Dictionary,
-    kind_of,
-)
-from eventstore.backends.rows import (
-    ALONG_BYTES,
-    PAGE_BYTES,
-    PageKind,
-    SqlTable,
-    StoredRow,
-    etag_number,
-    pack,
-    packer,
-    read_page,
-    read_row,
-    unpack_some,
-)
-from eventstore.errors import DamagedRowError, RowChangedError, StoreUnavailableError, StoreUrlError
+from eventstore.backends import rows as row_format
+from eventstore.backends.rows import Dictionaries, Dictionary, StoredRow, etag_number, kind_of, read_page
+from eventstore.errors import DamagedRowError, StoreUnavailableError, StoreUrlError
 from eventstore.keys import BETWEEN_KEYS, escape, escape_bound, table_name
-from eventstore.limits import merge, prepare
-from eventstore.port import ANY_ETAG, Operation, Page, Row, TransactionResult, Value, Verb
+from eventstore.limits import merge, prepare, refusal
+from eventstore.port import ANY_ETAG, Bounds, Operation, Page, PageKind, Row, Value, Verb
 
 BUSY_SECONDS = 60
 FEWEST_TOGETHER = 8
@@ -76,7 +57,7 @@ class SqliteConnection(sqlite3.Connection):
         self.pid = os.getpid()
         self.identity = identity
         self.statement = self.cursor()
-        self.packer = packer()
+        self.packer = row_format.packer()
         self.dictionaries: dict[str, Dictionaries] = {}
         self.etags = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
 
@@ -87,10 +68,7 @@ class SqliteConnection(sqlite3.Connection):
 
 
 class SqliteStore(port.Store):
-    """Tables in one SQLite file: `sqlite:///relative` or `sqlite:////absolute`.
-
-    Holds the connections of this process, one for each thread.
-    """
+    """Tables in one SQLite file, `sqlite:///relative` or `sqlite:////absolute`, with a connection for each thread."""
 
     scope: port.Scope = "machine"
 
@@ -176,10 +154,7 @@ class SqliteStore(port.Store):
 
     @contextmanager
     def writing(self) -> Iterator[SqliteConnection]:
-        """Run the block in an immediate transaction; any error rolls it back.
-
-        Translates `sqlite3` errors to `EventStoreError`s.
-        """
+        """Run the block in an immediate transaction, rolled back by any error. Translates errors of `sqlite3`."""
         connection = self.connection()
         execute = connection.statement.execute
         try:
@@ -313,7 +288,9 @@ class Statements:
         in_order = f"{joined} k.partition <= ? AND (k.partition, k.row) >= (?, ?) ORDER BY k.partition, k.row {limit}"
         one = "SELECT k.row, r.etag, r.time, r.small"
         both = f"SELECT k.partition || '{BETWEEN_KEYS}' || k.row, r.etag, r.time, r.small"
-        large_of_first = f"CASE WHEN k.row = ? AND length(r.large) <= {ALONG_BYTES} THEN r.large END"
+        large_of_first = (
+            f"CASE WHEN k.row = ? AND length(r.large) <= {row_format.ALONG_BYTES} THEN r.large END"
+        )
 
         self.rows_table = f"{name}_rows"
         self.dictionaries_table = f"{name}_dictionaries"
@@ -340,7 +317,7 @@ class Statements:
         self.project_first = f"{one}, {large_of_first} {in_range}"
         self.query_each = (
             f"SELECT k.partition, k.row, r.etag, r.time, r.small, "
-            f"CASE WHEN length(r.large) > {ALONG_BYTES} THEN 0 ELSE r.large END FROM json_each(?) AS p "
+            f"CASE WHEN length(r.large) > {row_format.ALONG_BYTES} THEN 0 ELSE r.large END FROM json_each(?) AS p "
             f"CROSS JOIN {keys} AS k ON k.partition = p.value AND k.row >= ? AND k.row <= ? "
             f"CROSS JOIN {rows} AS r ON r.id = k.id"
         )
@@ -374,7 +351,7 @@ class Changes:
 
     def packed(self, connection: SqliteConnection) -> tuple[bytes, bytes | None]:
         """Return the small part of the first row, not compressed, and the large part."""
-        return pack(connection.packer, self._properties[0])
+        return row_format.pack(connection.packer, self._properties[0])
 
     def carry_out(self, connection: SqliteConnection) -> tuple[str, ...]:
         """Run all operations, and return the new ETags. Raises the `RowError` of the first refused one."""
@@ -392,8 +369,8 @@ class Changes:
             change = self._delete if verb is Verb.DELETE else self._update
             if not change(operation.etag, row, properties):
                 stored = self._execute(self._sql.get, (self.partition, row)).fetchone()
-                refusal = errors.RowNotFoundError if stored is None else RowChangedError
-                raise refusal(operation.row_key, index)
+                refused = errors.RowNotFoundError if stored is None else errors.RowChangedError
+                raise refused(operation.row_key, index)
             return "" if verb is Verb.DELETE else str(self._etag)
         is_there = False
         if verb is Verb.INSERT_OR_REPLACE:
@@ -420,7 +397,7 @@ class Changes:
         return self._execute(self._sql.update, values).rowcount > 0
 
     def _packed(self, row: str, properties: dict[str, Value]) -> tuple[bytes, bytes | None]:
-        small, large = pack(self._connection.packer, properties)
+        small, large = row_format.pack(self._connection.packer, properties)
         dictionary = self._table.dictionaries(self._connection).newest.get(kind_of(self.partition, row))
         return small if dictionary is None else dictionary.compress(small), large
 
@@ -432,18 +409,16 @@ class Changes:
 
     def _merge(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> bool:
         found = self._execute(self._sql.get, (self.partition, row)).fetchone()
+        if refused := refusal(operation, index, found and str(found[1])):
+            raise refused
         if found is None:
-            if operation.verb is Verb.MERGE:
-                raise errors.RowNotFoundError(operation.row_key, index)
             return False
         (found,) = self._table.plain(self._connection, [found])
-        stored = read_row((self.partition,), found)
-        if operation.verb is Verb.MERGE and operation.etag not in (ANY_ETAG, stored.etag):
-            raise RowChangedError(operation.row_key, index)
+        stored = row_format.read_row((self.partition,), found)
         return self._update(ANY_ETAG, row, merge(stored.properties, properties))
 
 
-class SqliteTable(SqlTable):
+class SqliteTable(row_format.SqlTable):
     scope: port.Scope = "machine"
 
     def __init__(self, store: SqliteStore, name: str) -> None:
@@ -465,7 +440,7 @@ class SqliteTable(SqlTable):
         """Yield rows with their small parts decompressed."""
         for row in found:
             key, etag, written, small, large = row
-            if type(small) is bytes and small[:1] == MARK:
+            if type(small) is bytes and small[:1] == row_format.MARK:
                 dictionaries = self.dictionaries(connection)
                 if dictionaries.lacks(small):  # another process has just made it
                     dictionaries = self.dictionaries(connection, again=True)
@@ -477,9 +452,9 @@ class SqliteTable(SqlTable):
         rows = self._read(self.sql.get, (escape(partition_key), escape(row_key))).rows
         return rows[0] if rows else None
 
-    async def page(self, kind: PageKind, bounds: tuple[str, str, str], select: Sequence[str] | None) -> Page:
+    async def read(self, kind: PageKind, bounds: Bounds, select: Sequence[str] | None) -> Page:
         if select is None:
-            return self._read(self.sql.pages[kind], bounds, inf if kind == "query" else PAGE_BYTES)
+            return self._read(self.sql.pages[kind], bounds, inf if kind == "query" else row_format.PAGE_BYTES)
         if kind == "query" and (along := self._project_first(bounds, select)):
             return along
         return self._project(self.sql.projections[kind], bounds, select)
@@ -498,7 +473,7 @@ class SqliteTable(SqlTable):
             page = found.setdefault(partition, [])
             try:
                 if page is not None:
-                    page.append(read_row((partition,), row))
+                    page.append(row_format.read_row((partition,), row))
             except DamagedRowError:
                 found[partition] = None
         pages = map(found.get, stored, repeat([]))
@@ -509,7 +484,7 @@ class SqliteTable(SqlTable):
         with self._store.writing() as connection:
             return changes.carry_out(connection)
 
-    async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[TransactionResult]:
+    async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[port.TransactionResult]:
         """Run several transactions as one SQLite transaction. A refused one is rolled back alone."""
         checked: list[Changes | Exception] = []
         for partition_key, operations in transactions:
@@ -518,24 +493,18 @@ class SqliteTable(SqlTable):
             except Exception as error:  # noqa: BLE001 - any error of this transaction is its result
                 checked.append(error)
         try:
-            return self._transact_each(checked)
+            with self._store.writing() as connection:
+                if (together := self._attempt_together(checked, connection)) is not None:
+                    return together
+                return [_attempt(each, connection) if isinstance(each, Changes) else each for each in checked]
         except BaseException:
             self._store.connection().dictionaries.pop(self.name, None)  # a new one was rolled back
             raise
 
-    def _transact_each(self, checked: Sequence[Changes | Exception]) -> list[TransactionResult]:
-        with self._store.writing() as connection:
-            if (together := self._attempt_together(checked, connection)) is not None:
-                return together
-            return [_attempt(each, connection) if isinstance(each, Changes) else each for each in checked]
-
     def _attempt_together(
         self, checked: Sequence[Changes | Exception], connection: SqliteConnection
-    ) -> list[TransactionResult] | None:
-        """Run transactions of one insert or one replacement each: one statement for all inserts, one for the rest.
-
-        Return None, and change nothing, if they are few, two share a partition, or one is of another kind or refused.
-        """
+    ) -> list[port.TransactionResult] | None:
+        """Run inserts and replacements in few statements. Return None if they are few, share a partition or fail."""
         changes = [each for each in checked if isinstance(each, Changes)]
         if len(changes) < FEWEST_TOGETHER or len({each.partition for each in changes}) < len(changes):
             return None
@@ -588,11 +557,15 @@ class SqliteTable(SqlTable):
     ) -> Sequence[bytes]:
         dictionary = self.dictionaries(connection).newest.get(kind)
         compressed = rows if dictionary is None else [*map(dictionary.compress, rows)]
-        if len(rows) < FEWEST_SAMPLES or (dictionary is not None and not dictionary.is_stale(compressed)):
+        if len(rows) < row_format.FEWEST_SAMPLES or (
+            dictionary is not None and not dictionary.is_stale(compressed)
+        ):
             return compressed
         dictionaries = self.dictionaries(connection, again=True)  # another process may have made one
         newest, number = dictionaries.newest.get(kind), max(dictionaries.by_number, default=0) + 1
-        if number > MOST_DICTIONARIES or (newest and newest.number) != (dictionary and dictionary.number):
+        if number > row_format.MOST_DICTIONARIES or (newest and newest.number) != (
+            dictionary and dictionary.number
+        ):
             return rows if newest is None else [*map(newest.compress, rows)]
         made = Dictionary.of(number, kind, rows)
         connection.execute(self.sql.make_dictionaries)
@@ -614,7 +587,11 @@ class SqliteTable(SqlTable):
 
     async def scrub(self) -> None:
         """Rewrite the database without free pages, and truncate the write-ahead log."""
-        self._drop_unused_dictionaries()
+        with self._store.writing() as connection:
+            if self.dictionaries(connection, again=True).by_number:
+                values = bytes(range(256)), row_format.MARK
+                connection.execute(self.sql.drop_unused_dictionaries, values)
+                del connection.dictionaries[self.name]
         with self._store.reading() as connection:
             connection.statement.execute("VACUUM")
             checkpoint = connection.statement.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -623,12 +600,6 @@ class SqliteTable(SqlTable):
             raise StoreUnavailableError(
                 f"The write-ahead log of {self._store.path} still holds deleted rows: another process reads the file."
             )
-
-    def _drop_unused_dictionaries(self) -> None:
-        with self._store.writing() as connection:
-            if self.dictionaries(connection, again=True).by_number:
-                connection.execute(self.sql.drop_unused_dictionaries, (bytes(range(256)), MARK))
-                del connection.dictionaries[self.name]
 
     def make(self) -> None:
         """Create the table unless it exists."""
@@ -642,14 +613,14 @@ class SqliteTable(SqlTable):
         with self._store.reading() as connection, closing(connection.execute(sql, bounds)) as cursor:
             return read_page(bounds, self.plain(connection, cursor), most=most)
 
-    def _project_first(self, bounds: tuple[str, str, str], select: Sequence[str]) -> Page | None:
+    def _project_first(self, bounds: Bounds, select: Sequence[str]) -> Page | None:
         """Read rows in one statement. Return None if one statement cannot return all requested large properties."""
         # It returns those of the first row, a stream's header or the first of some events, up to `ALONG_BYTES`.
         with self._store.reading() as connection:
             rows = connection.statement.execute(self.sql.project_first, (bounds[1], *bounds)).fetchall()
             rows = list(self.plain(connection, rows))
         with suppress(DamagedRowError):  # a full read tells a damaged row from one that was cut
-            decode = partial(unpack_some, select, lambda along, length: (along or b"")[:length])
+            decode = partial(row_format.unpack_some, select, lambda along, length: (along or b"")[:length])
             page = read_page(bounds, rows, decode)
             if page.continuation is None or len(page.rows) == port.PAGE_SIZE:
                 return page
@@ -663,7 +634,7 @@ class SqliteTable(SqlTable):
                 execute("BEGIN")
                 rows = self.plain(connection, execute(sql, bounds).fetchall())
                 read_large = partial(self._read_large, connection)
-                return read_page(bounds, rows, partial(unpack_some, select, read_large))
+                return read_page(bounds, rows, partial(row_format.unpack_some, select, read_large))
             finally:
                 connection.roll_back()
 
@@ -678,14 +649,14 @@ class SqliteTable(SqlTable):
             raise
 
 
-def _attempt(changes: Changes, connection: SqliteConnection) -> TransactionResult:
+def _attempt(changes: Changes, connection: SqliteConnection) -> port.TransactionResult:
     """Run one of several transactions. If it is refused, roll it back alone and return the error."""
     # A single refused operation has changed nothing, so only several need a savepoint.
     execute, several = connection.statement.execute, len(changes.operations) > 1
     if several:
         execute("SAVEPOINT one")
     try:
-        result: TransactionResult = changes.carry_out(connection)
+        result: port.TransactionResult = changes.carry_out(connection)
     except sqlite3.Error:
         raise
     except Exception as error:  # noqa: BLE001 - any error of this transaction is its result

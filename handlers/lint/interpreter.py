@@ -1,7 +1,5 @@
 """Follows statements, expressions and calls in the order of execution."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Sequence
 
@@ -294,7 +292,6 @@ class Interpreter(values.Scope):
             self._maybe(case.body)
 
     def _either(self, one: Callable[[], None], other: Callable[[], None]) -> None:
-        """Follow two branches. Afterwards, a name may have the values of both."""
         before = dict(self.names)
         one()
         after_one, self.names = self.names, before
@@ -378,7 +375,6 @@ class Interpreter(values.Scope):
         return checker.known.get(key) or scope.annotated(getattr(node, "returns", None))
 
     def _instantiate(self, class_: Class, arguments: Arguments, node: ast.AST) -> Value:
-        """Return an instance of a class, and follow the code that constructs it."""
         made = values.instance(class_)
         given_to = {"__new__": arguments, "__init__": arguments, "__post_init__": Arguments()}
         for name, given in {**given_to, "model_post_init": values.OPEN}.items():
@@ -395,7 +391,6 @@ class Interpreter(values.Scope):
 
 
 def _bind(parameters: ast.arguments, arguments: Arguments, scope: values.Scope) -> None:
-    """Bind the parameters of a function to the arguments, their defaults, or values of their annotated types."""
     outside = scope.parent or scope
     positional = [*parameters.posonlyargs, *parameters.args]
     pairs = [*zip(reversed(positional), reversed(parameters.defaults), strict=False)]
@@ -455,7 +450,6 @@ def check_model(class_: Class, given: frozenset[str] = frozenset(), *, nested: b
 
 
 def _call_functions_in(field: ast.expr, scope: values.Scope, *, is_default: bool = True) -> bool:
-    """Follow the functions that a field's annotation or default names. Return whether there is a factory."""
     has_factory = False
     for node in [each for each in ast.walk(field) if isinstance(each, ast.Call)]:
         callee = [each.name for each in scope.quietly(node.func) if isinstance(each, External)]

@@ -1,7 +1,5 @@
 """Models library functions and methods: rules that they break, their results, operators, and the order of sets."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import replace
 
@@ -225,7 +223,6 @@ def orderless(node: ast.expr, scope: Scope) -> Value:
 
 
 def _broken_by(name: str, arguments: Arguments) -> str | None:
-    """Return the code of the rule that a call always breaks."""
     if name in _PURE_WITH:
         position, keyword, code = _PURE_WITH[name]
         if arguments.get(position, keyword) in {None, (values.NONE,)}:
@@ -404,7 +401,6 @@ _SET_RESULTS = listed("union intersection difference symmetric_difference copy")
 
 
 def _result(name: str, receiver: Value, arguments: Arguments, called_back: Value) -> Value:  # noqa: C901, PLR0911, PLR0912 - one table of cases
-    """Return the possible results of a function. `called_back` are the results of functions among its arguments."""
     first, method = arguments.first, name.rpartition(".")[2]
     match receiver:
         case (Instance(of=Class() as of),) if method in _BUILDERS | _COPYING_METHODS:

@@ -1,7 +1,5 @@
 """The rules: forbidden names of libraries, the reasons, and the alternatives."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping
@@ -167,7 +165,7 @@ STAR_MODULES = frozenset(name.partition(".")[0] for name in (*_CALLED, *_READ))
 
 _SAME = {
     **dict.fromkeys(("posixpath", "ntpath"), "os.path"),
-    **dict.fromkeys(listed("handlers.{app context handler message}"), "handlers"),
+    **dict.fromkeys(listed("handlers.{app context message}"), "handlers"),
     **dict.fromkeys(listed("collections.abc typing_extensions"), "typing"),
     **dict.fromkeys(listed("io.open _io.open"), "builtins.open"),
     **dict.fromkeys(listed("pydantic.{fields main functional_validators}"), "pydantic"),
@@ -183,11 +181,7 @@ _LONGEST_EXCERPT = 60
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A place that breaks a rule.
-
-    `line` and `column` count from 1. `what` is the offending source or name, and `chain` the calls that lead there from
-    a handler's method.
-    """
+    """A place that breaks a rule: the offending source or name, and the calls that lead there from a handler."""
 
     path: Path
     line: int

@@ -1,7 +1,5 @@
 """The user's source: modules that are found and parsed, never imported, and the names that they bind."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import sys

@@ -360,10 +360,7 @@ class Checker:
     def following(
         self, step: Step | None = None, *, quietly: bool = False, importing: bool = False
     ) -> Iterator[None]:
-        """Within the block, add a function or name to the chain of calls.
-
-        `quietly` turns off all reports. `importing` turns off reports that do not apply to code run on import.
-        """
+        """Within the block, add a step to the chain, report nothing, or nothing that is allowed on import."""
         before = self.mode, self.chain
         self.mode = (self.mode[0] or quietly, self.mode[1] or importing)
         self.chain = (*self.chain, step) if step else self.chain
@@ -380,11 +377,7 @@ class Checker:
 
 @dataclass(eq=False)
 class Scope(ABC):
-    """The names of a module, class body or function that is being followed.
-
-    Following is mutually recursive: expressions contain calls, calls run functions, functions contain statements, and
-    statements contain expressions. `interpreter.Interpreter` implements it.
-    """
+    """The names of a module, class body or function that is followed; `interpreter.Interpreter` follows them."""
 
     checker: Checker
     module: SourceModule
@@ -591,7 +584,6 @@ class Scope(ABC):
 
 @cache
 def _public_names(module: str) -> frozenset[str]:
-    """Return the names of a star import, from a module that has rules or that the linter itself imports."""
     known = (rules.STAR_MODULES & sys.stdlib_module_names) | {"handlers", "pydantic"}
     try:
         found = vars(importlib.import_module(module)) if module.partition(".")[0] in known else {}

@@ -1,7 +1,5 @@
 """Checks determinism: results must be equal, byte for byte, in a process with another hash seed and time zone."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess
@@ -137,7 +135,6 @@ def main() -> None:
 def _failures(
     scenarios: list[Scenario], here: list[list[Result]], there: list[list[Result]]
 ) -> Iterator[tuple[tuple[int, int], str]]:
-    """Yield each message whose results differ, after its size. The caller reports the smallest one."""
     for scenario, ours, theirs in zip(scenarios, here, there, strict=True):
         for at, first in enumerate(ours):
             lines = [*_differences(first, theirs[2 * at])] or [*_differences(first, theirs[2 * at + 1])]

@@ -16,12 +16,11 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from handlers.app import App, HandlerDefinition
+from handlers.app import App, Handler, HandlerDefinition, settle
 from handlers.context import Context, Published, message_codec
 from handlers.draws import Seed, SeededRandom
-from handlers.errors import CodecError, InputStateChangedError, SpecError
+from handlers.errors import CodecError, SpecError
 from handlers.guard import guarded
-from handlers.handler import Handler
 from handlers.message import Message, State, message_name
 
 S = TypeVar("S", bound=State)
@@ -41,25 +40,12 @@ class HandlerResult(NamedTuple):
 
 
 def handle(handler: HandlerDefinition, before: bytes, message: Message, context: Context) -> HandlerResult:
-    """Call the newest method for a message on an encoded state.
-
-    Raises the handler's errors, `CodecError` for an invalid result, and `InputStateChangedError` if the handler mutated
-    its input state.
-    """
+    """Call the newest method for a message on an encoded state. Raises the handler's errors, and those of `settle`."""
     codec, route = handler.codec, handler.routes[message_name(type(message))]
-    state = codec.reread(before)
-    method = route.revisions[route.newest]
+    state, method = codec.reread(before), route.revisions[route.newest]
+    values = list(state.__dict__.values())
     returned = method(state, _round_trip(message), context)
-    if returned is None:
-        raise CodecError(
-            f"{method.__qualname__} returned None: return the next state, or the input state unchanged."
-        )
-    after = codec.write(returned)
-    if codec.write(state) != before:
-        raise InputStateChangedError(
-            f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
-        )
-    after = before if returned is state else codec.canonical(returned, after)[1]
+    after = settle(handler, method, state, values, before, returned, context)[1]
     return HandlerResult(after, tuple(context.published), dict(context.captured))
 
 
@@ -79,14 +65,6 @@ class StubbedRandom(SeededRandom):
         self.left = list(draws)
 
 
-def _are_among(values: Any, population: Any, *, k: int = 1, **_: Any) -> bool:  # noqa: ANN401 - a stub
-    return len(values) == k and all(value in population for value in values)
-
-
-def _is_sample(values: Any, population: Any, k: int, **_: Any) -> bool:  # noqa: ANN401 - a stub
-    return len(values) == k and not Counter(values) - Counter(population)
-
-
 _POSSIBLE: Mapping[str, Callable[..., bool]] = {
     "random": lambda value: 0 <= value < 1,
     "getrandbits": lambda value, k: value in range(1 << k),
@@ -97,8 +75,8 @@ _POSSIBLE: Mapping[str, Callable[..., bool]] = {
     "randint": lambda value, a, b: value in range(a, b + 1),
     "uniform": lambda value, a, b: min(a, b) <= value <= max(a, b),
     "choice": lambda value, seq: value in seq,
-    "choices": _are_among,
-    "sample": _is_sample,
+    "choices": lambda drawn, among, *, k=1, **_: len(drawn) == k and all(each in among for each in drawn),
+    "sample": lambda drawn, among, k, **_: len(drawn) == k and not Counter(drawn) - Counter(among),
     "shuffle": lambda value, x: Counter(value) == Counter(x),
     **dict.fromkeys(
         ("gauss", "normalvariate", "expovariate"), lambda value, *_: isinstance(value, float | int)
@@ -455,10 +433,7 @@ class HandlerSpec(Generic[S]):
         return self._with(self._past, replace(self._stubs, captured=values))
 
     def given(self, *messages: Message, state: S | None = None) -> HandlerSpec[S]:
-        """Start from a state, by default the current one, and handle messages on it.
-
-        Raises `SpecError` if the handler raises for one of the messages.
-        """
+        """Start from a state, by default the current one, and handle messages. Raises `SpecError` if one fails."""
         past = self._past if state is None else replace(self._past, state=self._past.encoded(state))
         for message in messages:
             context = past.context(message)

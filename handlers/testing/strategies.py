@@ -1,7 +1,5 @@
 """Hypothesis strategies for scenarios: a few messages for one business object, as in a log."""
 
-from __future__ import annotations
-
 import json
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -30,8 +28,7 @@ _Limits = Mapping[str, Any]
 _LIMITS = ("ge", "gt", "le", "lt", "min_length", "max_length", "pattern", "max_digits", "decimal_places")
 _FIRST, _LAST = datetime(1900, 1, 1), datetime(2200, 1, 1)  # noqa: DTZ001 - as Hypothesis takes them
 _DAYS = timedelta(10_000)
-_MORE = 3
-"""Members or characters above the minimum: enough to differ in order, few enough for large models."""
+_MORE = 3  # members or characters above the minimum: enough to differ in order, few enough for large models
 _MOST_MESSAGES = 6
 
 
@@ -79,7 +76,6 @@ def _messages(handler: HandlerDefinition, given: Mapping[type[Message], Strategy
 
 
 def _addressed(handler: HandlerDefinition, message: Message, value: Any, business_id: str) -> str:  # noqa: ANN401
-    """Return the body of a message with another business id; reject the example if it is invalid."""
     route, codec = handler.routes[message_name(type(message))], message_codec(type(message))
     body = part = json.loads(codec.write(message))
     for step in route.wire_path[:-1]:
@@ -158,7 +154,6 @@ def _sizes(limits: _Limits) -> dict[str, Any]:
 
 
 def _range(limits: _Limits, first: Any = None, last: Any = None) -> tuple[Any, Any]:  # noqa: ANN401 - numbers or times
-    """Return the least and greatest value; exclusive limits are left to validation."""
     return limits.get("ge", limits.get("gt", first)), limits.get("le", limits.get("lt", last))
 
 

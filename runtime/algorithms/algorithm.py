@@ -4,39 +4,31 @@ An algorithm awaits only tables and `publish`, and each call to a table is one a
 are passed in, so that the model checker can run the shipped coroutines through all interleavings.
 """
 
-from __future__ import annotations
-
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from pydantic import ValidationError
 
 from eventstore import Table
-from handlers import (
-    CodecError,
-    Context,
-    HandlersError,
-    InputStateChangedError,
-    NondeterminismError,
-    OutputsTooLargeError,
-    State,
-)
-from handlers.app import HandlerDefinition
+from handlers import HandlersError, NondeterminismError, OutputsTooLargeError
 from handlers.codec import all_problems
-from handlers.handler import Method
-from runtime.ledger.batch import OpenBatches
-from runtime.messages.outcome import Outcome, Output, Reason
-from runtime.messages.parsing import Delivery
+from runtime.ledger.batch import PARKED, BatchContext, OpenBatches
+from runtime.messages.envelope import SIZE, Envelope, IdKey, id_key
+from runtime.messages.outcome import Outcome, Output, Reason, dead_letter
+from runtime.messages.parsing import Delivery, Prepared
 from runtime.namesakes import users_frame
+from runtime.versions import limits
+from runtime.versions.dead_letters import Letter, Letters, LetterState
+from runtime.versions.stream import is_key
 
 Publish = Callable[[Output], Awaitable[None]]
 """Sends one output, perhaps repeatedly. Any exception ends the attempt."""
 
-AT_ONCE = timedelta()
-"""A minimum age of zero."""
+AT_ONCE = timedelta()  # a minimum age of zero
 
 
 class Algorithm(Protocol):
@@ -62,18 +54,13 @@ class Algorithm(Protocol):
         """
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Forget the ids of messages processed more than `older_than` ago. Return the number of ids.
-
-        A later copy of such a message is processed again. Algorithms that do not evict ids return 0.
-        """
+        """Forget ids of messages processed more than `older_than` ago: later copies are new. Return their number."""
 
 
-NewId = Callable[[], str]
-"""Returns an alphanumeric id that is unique across processes."""
+NewId = Callable[[], str]  # returns an alphanumeric id that is unique across processes
 
 
 def fresh_id() -> str:
-    """Return 32 random hexadecimal digits."""
     return uuid.uuid4().hex
 
 
@@ -93,42 +80,6 @@ class CallTimedOutError(BaseException):
 
 class CallCrashedError(Exception):
     """Raised instead of making a call that is known to crash its process."""
-
-
-def settle(  # noqa: PLR0917 - called for each message: by position, which is faster
-    handler: HandlerDefinition,
-    method: Method,
-    state: State,
-    values: list[Any],
-    before: bytes,
-    returned: Any,  # noqa: ANN401 - what the user's code returned
-    context: Context,
-) -> tuple[State, bytes]:
-    """Check the result of a method call. Return the next state, as a replay reads it, and its bytes.
-
-    `values`: the field values of the input `state` before the call. Raises `HandlersError`.
-    """
-    codec, plain = handler.codec, handler.codec.plain
-    if context.exceeded is not None:  # the handler may have caught the error
-        raise context.exceeded
-    if type(returned) is not handler.state_type:
-        name, kind = getattr(method, "__qualname__", "The handler"), type(returned).__name__
-        if returned is None:
-            raise CodecError(f"{name} returned None: return the next state, or the input state unchanged.")
-        raise CodecError(f"{name} returned a {kind}: return the next state, a {handler.state_type.__name__}.")
-    if plain is not None:
-        if not plain.is_unchanged(state, values):
-            raise _changed(handler)
-        if returned is state:
-            return state, before
-        after = codec.write(returned)
-        if plain.survives(returned, after):
-            return returned, after
-    else:
-        after = codec.write(returned)
-        if (after if returned is state else codec.write(state)) != before:
-            raise _changed(handler)
-    return (codec.reread(before), before) if returned is state else codec.canonical(returned, after)
 
 
 def failure_of(error: BaseException) -> HandlerFailedError:
@@ -157,14 +108,234 @@ def failure_of(error: BaseException) -> HandlerFailedError:
     return HandlerFailedError(f"{type(error).__name__}: {text}{place}")
 
 
-def _changed(handler: HandlerDefinition) -> InputStateChangedError:
-    return InputStateChangedError(
-        f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
-    )
-
-
 async def publish_all(table: Table, publish: Publish, outputs: Iterable[Output]) -> None:
     """Make the commits to a table durable, then publish outputs in order."""
     await table.barrier()
     for output in outputs:
         await publish(output)
+
+
+class Refusals:
+    """The dead letters of one stream while its deliveries are decided, each change with its delivery's position."""
+
+    def __init__(self, letters: Letters, batch: BatchContext, numbers: Sequence[int] | None = None) -> None:
+        self._before = letters
+        self._batch = batch
+        self._given = numbers
+        self.kept = {letter.number: letter for letter in letters.all}  # with the changes so far
+        self._numbers: dict[tuple[IdKey, bytes], int] = {
+            (letter.key, letter.content): letter.number for letter in letters.all if self._decides(letter)
+        }
+        self._next = letters.all[-1].number + 1 if letters.all else 1
+        self._waiting = len(letters.waiting)
+        self._size = sum(letter.size for letter in letters.waiting)
+        self._changes: list[tuple[int, int, Letter | None]] = []
+        self._beyond_limit: list[int] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a transaction can take no more changes."""
+        return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
+
+    def refusal(self, position: int, message: Prepared, *, waits: bool = True) -> Outcome | None:
+        """Return the outcome if a dead letter decides on an unknown message. `waits`: whether it may be held back."""
+        if not self.kept:
+            return None
+        own = self._own(position, message.key, message.fingerprint)
+        if (letter := self._recorded(own)) is not None:
+            return _refused(message, letter.reason, letter.error)
+        if waits and self._is_held_back(own):
+            return _refused(message, Reason.HELD_BACK, PARKED)
+        return None
+
+    def is_redriven(self, position: int, message: Prepared) -> bool:
+        letter = self._own(position, message.key, message.fingerprint)
+        return letter is not None and self._is_redriven(letter)
+
+    def refused_by_redrive(self, position: int, message: Prepared) -> Outcome | None:
+        """Return the outcome of a dead letter that another attempt at this redrive rejected, if so."""
+        if not self.kept or not self._batch.is_redrive:
+            return None
+        own = self._own(position, message.key, message.fingerprint)
+        return _refused(message, own.reason, own.error) if own is not None and self._is_ours(own) else None
+
+    def _recorded(self, own: Letter | None) -> Letter | None:
+        if own is None or own.reason is Reason.INVALID_ENVELOPE:  # the missing field may be present now
+            return None
+        return None if self._is_redriven(own) else own
+
+    def _is_held_back(self, own: Letter | None) -> bool:
+        parking = (letter.number for letter in self.kept.values() if letter.parks and letter.waits)
+        return any(own is None or number < own.number for number in parking)
+
+    def record(self, position: int, outcome: Outcome, delivery: Delivery, *, version: int, now: int) -> None:
+        """Add a dead letter for a rejected delivery, or update its dead letter in a redrive."""
+        if outcome.reason is Reason.FORGOTTEN:
+            return  # a dead letter would be data of the forgotten object
+        content = _content(outcome.envelope) if isinstance(delivery, Outcome) else delivery.fingerprint
+        batch, letter = self._batch, letter_of(outcome, self._batch, now)
+        own = self._own(position, letter.key, content)
+        # A parked message was not handled again.
+        is_parked = outcome.reason is Reason.HELD_BACK and self._is_held_back(own)
+        letter = letter._replace(
+            number=self._next, content=content, version=version, parks=batch.on_error == "park" or is_parked
+        )
+        if own is not None:
+            if self._is_redriven(own) and not is_parked:
+                again = letter.again(own)
+                # If the edited body is too large, keep the old one.
+                if not self._fits(again, instead_of=own.size):
+                    again = again._replace(envelope=own.envelope, enqueued_at=own.enqueued_at)
+                self._change(position, again)
+            return
+        if self._waiting >= limits.MAX_LETTERS or not self._fits(letter):
+            if batch.batch_id is None:
+                return
+            letter = _decided(letter)
+            self._beyond_limit.append(position)
+        self._change(position, letter)
+
+    def _fits(self, letter: Letter, *, instead_of: int = 0) -> bool:
+        room = limits.MAX_STREAM_LETTER_BYTES - self._size + instead_of
+        return letter.size <= min(limits.MAX_LETTER_BYTES, room)
+
+    def processed(self, position: int, key: IdKey, content: bytes) -> None:
+        """Remove the dead letters of a processed message, but not those of another one with its id."""
+        if self._batch.is_redrive:
+            own = self._own(position, key, content)
+            processed = [] if own is None else [own]
+        else:
+            processed = [letter for letter in self._of(key) if letter.reason is not Reason.ID_REUSED]
+        for letter in processed:
+            if letter.waits and self._may_be_attempted_again(letter):
+                self._change(position, _decided(letter))
+            elif letter.waits:
+                self._change(position, letter, is_gone=True)
+
+    def letters(self, decided: int) -> Sequence[Letter] | None:
+        """Return all dead letters after the first `decided` deliveries, or `None` if the deliveries changed nothing."""
+        changes = [change for change in self._changes if change[0] < decided]
+        if not changes:
+            return None
+        letters = {letter.number: letter for letter in self._before.all}
+        for _, number, letter in changes:
+            if letter is None:
+                letters.pop(number, None)
+            else:
+                letters[number] = letter
+        # A letter beyond the limit is dropped once its batch makes no further attempt.
+        return [
+            letter
+            for _, letter in sorted(letters.items())
+            if letter.state is not LetterState.BEYOND_LIMIT or self._may_be_attempted_again(letter)
+        ]
+
+    def beyond_limit(self, decided: int) -> int:
+        """Return how many of the first `decided` deliveries were rejected without keeping a dead letter."""
+        return sum(position < decided for position in self._beyond_limit)
+
+    def _may_be_attempted_again(self, letter: Letter) -> bool:
+        """Return whether the batch that last rejected a dead letter may be attempted again. True if that is unknown."""
+        batch = self._batch
+        if letter.batch is None:
+            return False
+        if batch.open_batches is None or self._is_ours(letter):
+            return True
+        return not batch.is_finished(letter.batch, letter.batch_number)
+
+    def _find(self, key: IdKey, content: bytes) -> Letter | None:
+        number = self._numbers.get((key, content))
+        return None if number is None else self.kept.get(number)
+
+    def _decides(self, letter: Letter) -> bool:
+        """Return whether a dead letter applies to this batch. One beyond the limit applies only to its own batch."""
+        return letter.state is not LetterState.BEYOND_LIMIT or self._is_ours(letter)
+
+    def _is_ours(self, letter: Letter) -> bool:
+        return self._batch.is_ours(letter.batch, letter.batch_number)
+
+    def _is_redriven(self, letter: Letter) -> bool:
+        """Return whether a dead letter is to be handled again. False if the batch that rejected it may run again."""
+        batch = self._batch
+        if not batch.is_redrive or not letter.waits or self._is_ours(letter):
+            return False
+        return batch.is_finished(letter.batch, letter.batch_number)
+
+    def _own(self, position: int, key: IdKey, content: bytes) -> Letter | None:
+        """Return the dead letter of a delivery, if any. A redrive finds it by number or id: its body may differ."""
+        named = None if self._given is None else self.kept.get(self._given[position])
+        found = named or self._find(key, content)
+        if found is not None or self._given is not None or not self._batch.is_redrive:
+            return found
+        return next((letter for letter in self._of(key) if letter.waits), None)
+
+    def _of(self, key: IdKey) -> Iterator[Letter]:
+        return iter([letter for letter in self.kept.values() if letter.key == key])
+
+    def _change(self, position: int, letter: Letter, *, is_gone: bool = False) -> None:
+        before = self.kept.pop(letter.number, None)
+        if before is not None and before.waits:
+            self._waiting -= 1
+            self._size -= before.size
+            self._numbers.pop((before.key, before.content), None)
+        if is_gone:
+            self._changes.append((position, letter.number, None))
+            return
+        self.kept[letter.number] = letter
+        self._numbers[letter.key, letter.content] = letter.number
+        if letter.waits:
+            self._waiting += 1
+            self._size += letter.size
+        self._next = max(self._next, letter.number + 1)
+        self._changes.append((position, letter.number, letter))
+
+
+def decided_before(refusals: Refusals, position: int, message: Prepared, refused: Outcome) -> Outcome:
+    """Return the outcome of a message whose id was processed, or of an earlier rejection for another reason."""
+    if refused.reason is not Reason.ID_REUSED:
+        return refused
+    return refusals.refusal(position, message, waits=False) or refused
+
+
+def letter_of(refused: Outcome, batch: BatchContext, now: int) -> Letter:
+    """Return a new dead letter, still without number and fingerprint."""
+    if refused.reason is None:
+        raise AssertionError("Only dead letters are kept.")
+    envelope = refused.envelope
+    return Letter(
+        0,
+        LetterState.WAITING,
+        id_key(envelope.message_id or ""),
+        b"",
+        envelope.enqueued_at,
+        envelope,
+        refused.reason,
+        refused.error or "",
+        0,
+        batch.batch_id,
+        batch.number,
+        now,
+    )
+
+
+def has_stream(refused: Outcome) -> bool:
+    """Return whether a dead letter belongs to a stream with a valid key."""
+    name, key = refused.handler, refused.business_id
+    return bool(name and key) and is_key(f"{name}-{key}")
+
+
+def _refused(message: Prepared, reason: Reason, error: str) -> Outcome:
+    return dead_letter(message.envelope, reason, error, message.route.handler, message.business_id)
+
+
+def _decided(letter: Letter) -> Letter:
+    # All attempts at the batch must see the decision, but no longer need the message.
+    return letter._replace(state=LetterState.BEYOND_LIMIT, envelope=None, parks=False)
+
+
+def _content(envelope: Envelope) -> bytes:
+    type_, body = [
+        each if isinstance(each, bytes) else (each or "").encode("utf-8", "surrogatepass")
+        for each in (envelope.type, envelope.body)
+    ]
+    return blake2b(type_ + b"\0" + body, digest_size=SIZE).digest()

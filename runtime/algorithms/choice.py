@@ -1,7 +1,5 @@
 """Make algorithms by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,13 +9,7 @@ from typing import Literal, Protocol, get_args
 from eventstore import Table, connect
 from handlers import App
 from runtime.algorithms.algorithm import Algorithm, Publish, fresh_id
-from runtime.algorithms.outbox.algorithm import (
-    Outbox,
-    OutboxAlgorithm,
-    OutboxOneByOne,
-    OutboxWithDeduplicationStore,
-    TokenBased,
-)
+from runtime.algorithms.outbox import algorithm as outbox
 from runtime.algorithms.outbox.stores import DeduplicationStore, TokenStore
 from runtime.algorithms.state_based.algorithm import StateBased, StateBasedOneByOne
 from runtime.clock import Clock, system_clock
@@ -51,10 +43,7 @@ async def published_by_nobody(_: Output) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """The dependencies of algorithms. The stores of ids and tokens default to `table`.
-
-    For single messages, the state-based algorithm uses only the `limits` of `batch`.
-    """
+    """The dependencies of algorithms. The stores of ids and tokens default to `table`."""
 
     app: App
     table: Table  # of states
@@ -73,7 +62,9 @@ def make_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, Algor
     check_name(name)
     if name != "state-based":
         outboxes = make_outboxes(name, given)
-        return {each: OutboxOneByOne(algorithm=outboxes[each], publish=given.publish) for each in outboxes}
+        return {
+            each: outbox.OutboxOneByOne(algorithm=outboxes[each], publish=given.publish) for each in outboxes
+        }
     state_based = _make_state_based(given)
     return {
         each: StateBasedOneByOne(state_based[each], given.publish, given.consumer_batches)
@@ -82,19 +73,17 @@ def make_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, Algor
 
 
 def make_batch_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, BatchAlgorithm]:
-    """Return a batch algorithm for each handler of the app, by handler name."""
     return dict(_make_state_based(given) if name == "state-based" else make_outboxes(name, given))
 
 
-def make_outboxes(name: AlgorithmName, given: Dependencies) -> dict[str, OutboxAlgorithm]:
-    """Return an outbox algorithm for each handler of the app, by handler name."""
-    make: Callable[..., OutboxAlgorithm] = Outbox
+def make_outboxes(name: AlgorithmName, given: Dependencies) -> dict[str, outbox.OutboxAlgorithm]:
+    make: Callable[..., outbox.OutboxAlgorithm] = outbox.Outbox
     if name == "deduplication-store":
         store = DeduplicationStore(given.deduplication_store or given.table, given.clock)
-        make = partial(OutboxWithDeduplicationStore, store=store)
+        make = partial(outbox.OutboxWithDeduplicationStore, store=store)
     if name == "tokens":
         tokens = TokenStore(given.token_store or given.table)
-        make = partial(TokenBased, tokens=tokens, recipients=partial(handlers_of, given.app))
+        make = partial(outbox.TokenBased, tokens=tokens, recipients=partial(handlers_of, given.app))
     return {
         handler.name: make(
             table=given.table, handler=handler, clock=given.clock, retries=given.retries, batch=given.batch
@@ -114,11 +103,7 @@ def _make_state_based(given: Dependencies) -> dict[str, StateBased]:
 
 
 def described_algorithm(name: str, place: tuple[str, str] | None) -> str:
-    """Return the description of an algorithm, as the ledger records it.
-
-    `place`: the URL and table of the de-duplication or token store, or `None` if it is the table of the states. File
-    paths are made absolute.
-    """
+    """Return the description of an algorithm for the ledger. `place`: the table of ids or tokens, if any."""
     if place is None:
         return name
     url, table = connect(place[0]).url, place[1]
@@ -156,5 +141,4 @@ def check_stores(
 
 
 def handlers_of(app: App, message_type: str) -> list[str]:
-    """Return the names of the handlers that take messages of a type."""
     return [route.handler for route in app.routes(message_type)]

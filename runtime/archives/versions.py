@@ -22,8 +22,7 @@ from runtime.file_systems import flush
 from runtime.messages.envelope import IdKey, id_key, id_text
 from runtime.tables.columns import TEXT, TIME
 from runtime.tables.streams import COLUMNS
-from runtime.versions.columns import StateVersion
-from runtime.versions.run import Version
+from runtime.versions.run import StateVersion, Version
 
 PARTS = "versions-*.parquet"
 LETTER_PARTS = "letters-*.jsonl"

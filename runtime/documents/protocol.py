@@ -20,7 +20,7 @@ from runtime.documents.store import DocumentStore
 from runtime.ledger.batch import BatchKey, OpenBatches
 from runtime.retries import READ_AGAIN, RetryPolicy, until_undisturbed
 from runtime.versions import properties as stored
-from runtime.versions.columns import compress, decompress
+from runtime.versions.run import compress, decompress
 
 # A document cannot be written in the transaction that changes the state. So each attempt first registers, in a row of
 # the object's partition, then stores its documents under unique names. The transaction that commits the version deletes

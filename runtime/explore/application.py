@@ -24,7 +24,7 @@ from starlette.types import Receive, Scope, Send
 
 from eventstore import EventStoreError, Store, Table, connect
 from handlers import App, HandlersError
-from runtime.algorithms.state_based.verification import Verifier
+from runtime.algorithms.state_based.replay import Verifier
 from runtime.clock import system_clock, to_microseconds
 from runtime.dead_letters import FoundLetter, Selection, describe_letter, discard, remove
 from runtime.errors import RuntimeFailure, UsageError

@@ -29,7 +29,6 @@ from runtime.versions.run import (
     ID_PROPERTIES,
     INDEX_PROPERTIES,
     Run,
-    RunVersions,
     Version,
     read_index,
     read_run,
@@ -190,10 +189,10 @@ async def versions_between(found: OpenedObject, first: int, last: int) -> list[V
     def add(run: Run) -> int:
         """Prepend the versions of a run, and return the number of the version before them."""
         versions, numbers = (
-            RunVersions(run),
+            run.all(),
             range(max(first, run.first), (listed[0].number if listed else last + 1)),
         )
-        listed[:0] = [versions.at(number - run.first) for number in numbers]
+        listed[:0] = [versions[number - run.first] for number in numbers]
         return run.first - 1
 
     tail = found.head.tail

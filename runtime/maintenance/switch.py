@@ -11,16 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from eventstore import (
-    ConcurrencyConflictError,
-    KeyRange,
-    RowError,
-    Store,
-    Stream,
-    Table,
-    Value,
-    pages,
-)
+from eventstore import ConcurrencyConflictError, KeyRange, RowError, Store, Stream, Table, Value, pages
 from eventstore.header import HEADER
 from runtime.clock import Clock, system_clock
 from runtime.dead_letters import PARTITION as LETTERS
@@ -29,7 +20,7 @@ from runtime.ledger.ledger import COUNTER, STATE_BASED, Counter, Ledger, read_co
 from runtime.ledger.settings import LEDGER, TableSettings, has_objects
 from runtime.maintenance.policies import PARTITION as POLICIES
 from runtime.versions.head import HEAD_PROPERTIES, Head, read_head
-from runtime.versions.run import RunVersions, Version
+from runtime.versions.run import Version
 from runtime.versions.stream import (
     History,
     StreamUpdate,
@@ -148,7 +139,7 @@ async def fork(table: Table, into: Table, handler: str, business_id: str, at: in
     version, or if `into` has other contents.
     """
     found = await read_whole(table, handler, business_id)
-    versions = [version for run in found[1] for version in RunVersions(run)] if found is not None else []
+    versions = [version for run in found[1] for version in run.all()] if found is not None else []
     kept = [version for version in versions if at is None or version.number <= at]
     if found is None or not kept or (at is not None and kept[-1].number != at):
         raise UsageError(f"{handler} {business_id} has no version {at or 1} in the table.")

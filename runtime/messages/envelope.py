@@ -9,12 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
 import msgpack
+from msgspec.msgpack import Encoder, Ext
+from pydantic_core import from_json
 
+from handlers import Published
 from handlers.codec import is_text, unpack
 from runtime.clock import shown_time, to_microseconds
 
@@ -63,7 +66,6 @@ class Columnar(Sequence[R]):
             column.extend(added)
 
     def columns(self) -> tuple[list[Any], ...]:
-        """Return one list for each field of a row, in order."""
         columns: tuple[list[Any], ...] = self._all(self)
         return columns
 
@@ -98,7 +100,6 @@ IdKey = bytes | str  # compared and stored: 16 bytes for a UUID, otherwise text
 
 
 def canonical(text: str) -> str:
-    """Return the canonical spelling of a message id."""
     match = _UUID.match(text)
     return "-".join(match.groups()).lower() if match else text
 
@@ -118,7 +119,6 @@ def id_keys(canonical_ids: Sequence[str]) -> list[IdKey]:
 
 
 def id_text(key: IdKey) -> str:
-    """Return the canonical id of a key."""
     if isinstance(key, str):
         return key
     digits = key.hex()
@@ -126,7 +126,6 @@ def id_text(key: IdKey) -> str:
 
 
 def pack_ids(keys: Sequence[IdKey]) -> bytes:
-    """Encode a list of message ids."""
     if set(map(type, keys)) <= {bytes}:
         return _UUIDS_ONLY + b"".join(keys)  # type: ignore[arg-type] # just checked
     packed: bytes = msgpack.packb(list(keys))
@@ -158,7 +157,6 @@ _LONGEST = 120  # escaping triples the length, which every store still accepts
 
 
 def row_key(message_id: IdKey) -> str:
-    """Return a unique row key for a message id."""
     text = id_text(message_id)
     if len(text) <= _LONGEST:
         return f"ID-T-{text}"
@@ -176,10 +174,7 @@ _TRACE = frozenset(_PASSED_ON)
 
 
 def without_trace(headers: Headers) -> Headers:
-    """Return the headers that handlers see and versions record.
-
-    W3C trace context is left out: it differs between redeliveries, and would make each replay nondeterministic.
-    """
+    """Return the headers that handlers see: without W3C trace context, which differs between redeliveries."""
     if not headers or _TRACE.isdisjoint(headers):
         return headers
     return {name: value for name, value in headers.items() if name not in _TRACE} or None
@@ -194,11 +189,7 @@ def with_trace(headers: Mapping[str, str], cause: Headers) -> Mapping[str, str]:
 
 
 class Envelope(NamedTuple):
-    """One delivery of a message.
-
-    `message_id` is canonical; `body` is JSON text or msgpack bytes; `business_id` is set if the sender supplied one.
-    Times are in microseconds since 1970 UTC.
-    """
+    """One delivery of a message: `message_id` is canonical, `body` JSON text or msgpack; times in microseconds."""
 
     message_id: str
     type: str
@@ -220,10 +211,7 @@ class Envelope(NamedTuple):
         enqueued_at: datetime | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Envelope:
-        """Create an envelope for a message from a queue. Its body is JSON, as text or in UTF-8, or msgpack.
-
-        Raises `ValueError` for an id that is empty, longer than 255 characters, or invalid Unicode.
-        """
+        """Create an envelope for a message from a queue. Raises `ValueError` for an invalid id."""
         if not 0 < len(message_id) <= MAX_LENGTH:
             raise ValueError(f"A message id must have 1 to {MAX_LENGTH} characters, not {len(message_id)}.")
         if not is_text(message_id):
@@ -273,11 +261,7 @@ _SURROGATES = "surrogatepass"
 
 
 def pack_envelope(envelope: Envelope) -> bytes:
-    """Encode a delivery as msgpack: its fields in order, without trailing `None`s.
-
-    Invalid fields survive: lone surrogates, a missing id or type. Header values that msgpack does not support become
-    their `repr`.
-    """
+    """Encode a delivery as msgpack, even if its fields are invalid. Unusual values of headers become their `repr`."""
     headers = envelope.headers
     fields: list[Any] = list(envelope._replace(headers=None if headers is None else dict(headers)))
     while fields and fields[-1] is None:
@@ -302,3 +286,62 @@ def _usual(code: int, data: bytes) -> int:
     if code != _LARGE_INTEGER:
         raise ValueError(f"Unknown msgpack extension type {code} in a delivery.")
     return int(data)
+
+
+SIZE = 16
+
+_LARGE_INTEGER, _OTHER_KEYS, _TIMESTAMP = 1, 2, 3
+
+
+def _timestamp(value: Any) -> Ext:  # noqa: ANN401 - what msgspec has no type for
+    if isinstance(value, msgpack.Timestamp):
+        return Ext(_TIMESTAMP, value.to_bytes())
+    raise TypeError(f"{type(value).__name__} cannot be packed")
+
+
+_encode = Encoder(order="deterministic", enc_hook=_timestamp).encode
+
+
+def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -> bytes:
+    """Return the 16-byte fingerprint of a type and a body: JSON, or msgpack if `packed`. Raises the parser's errors."""
+    # Parsing first makes copies equal whose JSON differs in spaces, escapes or key order. 1 and 1.0 stay different, and
+    # defaults of the class are not filled in: the message counts as sent.
+    parsed = unpack(body) if packed else from_json(body)  # type: ignore[arg-type] # `packed` implies bytes
+    return digest((message_type, parsed))
+
+
+def digest(value: object) -> bytes:
+    """Return the 16-byte BLAKE2 hash of a value, packed with msgpack and sorted keys."""
+    try:
+        encoded = _encode(value)
+    except (OverflowError, TypeError):
+        encoded = _encode(_packable(value))
+    return blake2b(encoded, digest_size=SIZE).digest()
+
+
+def _packable(value: Any) -> Any:  # noqa: ANN401 - parsed JSON or msgpack
+    """Replace what msgspec cannot pack, large integers and non-text keys, with extension types."""
+    match value:
+        case int() if not -(2**63) <= value < 2**64:
+            return Ext(_LARGE_INTEGER, str(value).encode())
+        case dict() if all(type(key) is str for key in value):
+            return {key: _packable(item) for key, item in value.items()}
+        case dict():
+            items = sorted(_encode((key, _packable(item))) for key, item in value.items())
+            return Ext(_OTHER_KEYS, b"".join(items))
+        case list() | tuple():
+            return [_packable(item) for item in value]
+        case _:
+            return value
+
+
+def digest_state(encoded: bytes) -> bytes:
+    return blake2b(encoded, digest_size=SIZE).digest()
+
+
+def digest_outputs(published: Sequence[Published]) -> bytes:
+    """Return the digest of the outputs' ids, types, bodies and headers, in order."""
+    return digest(published) if published else NO_OUTPUTS
+
+
+NO_OUTPUTS = digest(())

@@ -193,7 +193,6 @@ def _to_measure(envelopes: Envelopes, limits: MessageLimits) -> list[int]:
 
 
 def _brackets(body: str | bytes) -> int:
-    """Return an upper bound for the number of arrays and objects in a body."""
     if isinstance(body, str):
         return body.count("[") + body.count("{")
     return len(body.translate(None, _NO_CONTAINERS))
@@ -219,7 +218,6 @@ def is_too_deep(body: str | bytes, depth: int) -> bool:
 
 
 def size_of(text: str | bytes | None) -> int:
-    """Return the size of a text in UTF-8 bytes."""
     if isinstance(text, str) and not text.isascii():
         return len(text.encode("utf-8", "surrogatepass"))
     return len(text or "")

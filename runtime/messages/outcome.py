@@ -33,7 +33,6 @@ class DeadLetters:
 
 
 def without_values(error: str) -> str:
-    """Remove numbers and quoted values from an error."""
     return _VARYING.sub("", error)
 
 
@@ -46,7 +45,6 @@ class DeadLetterGroups:
     def add(
         self, reason: str, handler: str | None, type_: str | None, error: str, message_id: str | None
     ) -> None:
-        """Count a dead letter in its group."""
         key = (reason, handler, type_, without_values(error))
         group = self._found.setdefault(key, DeadLetters(reason, handler, type_, error, 0))
         group.count += 1
@@ -54,7 +52,6 @@ class DeadLetterGroups:
             group.message_ids.append(message_id)
 
     def largest_first(self) -> list[DeadLetters]:
-        """Return the groups, largest first."""
         return sorted(self._found.values(), key=lambda group: (-group.count, group.reason, group.error))
 
 
@@ -119,7 +116,6 @@ class Output(NamedTuple):
     headers: Mapping[str, str]
 
     def envelope(self) -> Envelope:
-        """Return the output as a delivery."""
         return Envelope(
             self.message_id, self.type, self.body, None, self.sequence, self.enqueued_at, self.headers or None
         )
@@ -139,7 +135,6 @@ class Outcome(NamedTuple):
 
     @property
     def is_dead_letter(self) -> bool:
-        """Whether the delivery became a dead letter."""
         return self.status is Status.DEAD_LETTER
 
 
@@ -192,11 +187,7 @@ def outputs_of(
 
 
 class Outcomes(Sequence[Outcome]):
-    """Outcomes by column, in delivery order. There may be fewer outcomes than `envelopes`; rows are created lazily.
-
-    All share `business_id`, or each has its own in `business_ids`. `refused` maps positions to outcomes that do not fit
-    the columns, such as dead letters. `made` is the number of new versions, excluding replays.
-    """
+    """Outcomes by column, in delivery order; `refused` maps positions to those that do not fit. Rows are lazy."""
 
     def __init__(
         self, envelopes: Envelopes, handler: str | None = None, business_id: str | None = None

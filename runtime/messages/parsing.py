@@ -14,13 +14,11 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from handlers import Message
-from handlers.app import HandlerDefinition
+from handlers.app import HandlerDefinition, KeyKind, Route
 from handlers.codec import all_problems, is_text, unpack
 from handlers.context import message_codec
-from handlers.handler import KeyKind, Route
 from runtime.clock import EARLIEST
-from runtime.messages.digests import fingerprint
-from runtime.messages.envelope import Envelope, Envelopes, IdKey, canonical, id_keys
+from runtime.messages.envelope import Envelope, Envelopes, IdKey, canonical, fingerprint, id_keys
 from runtime.messages.limits import NOT_KEPT, USUAL, MessageLimits, TooLarge, find_excesses, is_note
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.namesakes import is_from_outside
@@ -37,7 +35,6 @@ class Prepared(NamedTuple):
 
     @property
     def business_id(self) -> str:
-        """The business id in the message."""
         return self.route.business_id(self.message)
 
 
@@ -82,7 +79,6 @@ class Deliveries(Sequence[Delivery]):
         return {key for key, message in zip(keys, messages, strict=True) if not isinstance(message, Outcome)}
 
     def take(self, positions: Sequence[int]) -> Deliveries:
-        """Return the deliveries at some positions, in this order."""
         envelopes = Envelopes(*[[column[at] for at in positions] for column in self.envelopes.columns()])
         keys = [self.keys[at] for at in positions]
         messages = [self.messages[at] for at in positions]
@@ -162,12 +158,7 @@ def prepare_all(
     *,
     letters: Sequence[int] | None = None,
 ) -> Deliveries:
-    """Parse deliveries of one stream. Each becomes either ready to be handled or a dead letter.
-
-    `business_id` is the one that routed the deliveries, or `None` if their bodies contained none. A dead letter over a
-    size limit contains only a note. In a redrive, `letters` are the numbers of the dead letters, whose bodies may be
-    notes.
-    """
+    """Parse deliveries of one stream. Each becomes ready or a dead letter; `letters` are numbers of redriven ones."""
     return prepare_streams(handler, [business_id] * len(envelopes), envelopes, limits, letters=letters)
 
 
@@ -206,10 +197,7 @@ def refused_for_size(
 def unroutable(
     envelope: Envelope, problem: str | None, handler: str | None = None, types: Collection[str] | None = None
 ) -> Outcome:
-    """Return the dead letter of a delivery that matches no handler, or does not match the `handler` named by its log.
-
-    `problem` says why the envelope is invalid, if it is. `types` are the types allowed in the log, or `None` for all.
-    """
+    """Return the dead letter of a delivery that no handler takes, or not the `handler` that its log names."""
     if problem is not None:
         reason = Reason.TOO_LARGE if is_note(envelope.body) else Reason.INVALID_ENVELOPE
         return dead_letter(envelope, reason, problem)
@@ -270,11 +258,7 @@ _JSON = json.JSONDecoder(parse_int=_Integer)
 
 
 def read_body(route: Route, body: str | bytes) -> Message:
-    """Parse a body of JSON text or msgpack bytes.
-
-    Msgpack is read like the JSON with the same fingerprint, unless it holds types that JSON lacks. Raises pydantic's
-    `ValidationError`, msgpack's errors, and errors of the message's own validators.
-    """
+    """Parse a body of JSON text or msgpack bytes. Raises errors of pydantic, msgpack and validators."""
     codec = message_codec(route.message_type)
     if isinstance(body, str):
         return codec.decode(body)
@@ -292,10 +276,7 @@ def read_body(route: Route, body: str | bytes) -> Message:
 
 @dataclass(slots=True)
 class _Parser:
-    """Parses deliveries by type. One call decodes bodies until the first invalid one.
-
-    `messages` holds messages and dead letters. `parsed` grows by one with each body, for the supervisor.
-    """
+    """Parses deliveries by type. `parsed` grows by one with each body, for the supervisor."""
 
     handler: HandlerDefinition
     business_ids: Sequence[str | None]
@@ -319,13 +300,11 @@ class _Parser:
         return None
 
     def refuse(self, position: int, reason: Reason, problem: str, *, has_stream: bool = True) -> None:
-        """Turn a delivery into a dead letter."""
         business_id, envelope = self.named(position) if has_stream else None, self.envelopes[position]
         name, length = self.handler.name, self.error_length
         self.messages[position] = dead_letter(envelope, reason, problem, name, business_id, length=length)
 
     def parse(self) -> None:
-        """Parse the bodies of all deliveries that are not dead letters."""
         positions_by_type: defaultdict[str, list[int]] = defaultdict(list)
         for position, (type_, message) in enumerate(zip(self.envelopes.types, self.messages, strict=True)):
             if message is None:
@@ -391,7 +370,6 @@ class _Parser:
             self.refuse(position, Reason.BUSINESS_ID_MISMATCH, problem)
 
     def _are_routed(self, ids: Sequence[tuple[int, Any]]) -> bool:
-        """Return whether each business id equals the one that routed the delivery."""
         routed = [self.business_ids[position] or "" for position, _ in ids]
         if {type(id_) for _, id_ in ids} <= {UUID}:
             # Comparing bytes is faster than formatting UUIDs.

@@ -1,7 +1,5 @@
 """Convert broker records to messages: JSON envelopes, or bodies in another format with id and type in the headers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -23,8 +23,7 @@ from pathlib import Path
 from eventstore import Table
 from eventstore.port import place_of
 from handlers import Context, Message, State
-from handlers.app import CallInterceptor
-from handlers.handler import Method
+from handlers.app import CallInterceptor, Method
 from runtime.algorithms.algorithm import CallCrashedError
 from runtime.serve.options import ServeOptions
 from runtime.supervision import Alarm, Watch

@@ -16,10 +16,13 @@ from urllib.parse import unquote
 from eventstore import StoreUnavailableError, Table
 from eventstore.port import pause_seconds
 from handlers import App
-from runtime.algorithms.algorithm import fresh_id
-from runtime.algorithms.refusals import has_stream
-from runtime.algorithms.state_based.algorithm import StateBased
-from runtime.algorithms.state_based.together import MAX_CHUNK_DELIVERIES, SMALL_DELIVERIES, StreamsTogether
+from runtime.algorithms.algorithm import fresh_id, has_stream
+from runtime.algorithms.state_based.algorithm import (
+    MAX_CHUNK_DELIVERIES,
+    SMALL_DELIVERIES,
+    StateBased,
+    StreamsTogether,
+)
 from runtime.clock import Clock, to_datetime
 from runtime.dead_letters import TableLetters
 from runtime.documents.protocol import Documents

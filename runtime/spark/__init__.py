@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from runtime.batch_options import BatchOptions, TablePlace, VerifyOptions
     from runtime.spark.batch import Batch, BatchResult, dead_letters, outputs, run_batch
     from runtime.spark.publishing import PublishTo, publish
-    from runtime.spark.redriving import letters, redrive
+    from runtime.spark.redriving import redrive
     from runtime.spark.session import build_session
-    from runtime.spark.sources import register_data_sources
+    from runtime.spark.sources import letters, register_data_sources
     from runtime.spark.streaming.query import published_outputs, run_stream
     from runtime.spark.truncation import truncate
     from runtime.spark.verification import Verification, verify
@@ -56,9 +56,9 @@ _MODULES = {
     "runtime.batch_options": ("BatchOptions", "TablePlace", "VerifyOptions"),
     "runtime.spark.batch": ("Batch", "BatchResult", "dead_letters", "outputs", "run_batch"),
     "runtime.spark.publishing": ("PublishTo", "publish"),
-    "runtime.spark.redriving": ("letters", "redrive"),
+    "runtime.spark.redriving": ("redrive",),
     "runtime.spark.session": ("build_session",),
-    "runtime.spark.sources": ("register_data_sources",),
+    "runtime.spark.sources": ("letters", "register_data_sources"),
     "runtime.spark.streaming.query": ("published_outputs", "run_stream"),
     "runtime.spark.truncation": ("truncate",),
     "runtime.spark.verification": ("Verification", "verify"),
@@ -68,7 +68,6 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of any type
-    """Import the module of an exported name."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(_MODULE_OF[name]), name)

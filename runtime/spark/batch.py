@@ -39,7 +39,7 @@ from runtime.ledger.settings import TableDemands
 from runtime.messages.outcome import VARYING, DeadLetters, Status
 from runtime.options import given
 from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, check_unused
-from runtime.spark.logs.normalise import keep_large, normalise, route, tell_of_struct
+from runtime.spark.logs.normalise import keep_large, normalise, route
 from runtime.spark.logs.read import Log, describe_input, is_kafka, open_log
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings, planned_once
 from runtime.spark.worker.connection import Connection, open_current, reach
@@ -105,7 +105,6 @@ class Batch:
                 keep_large(opened.rows, options.limits, absolute_folder(options.keep_large), batch_id)
             log = normalise(opened.rows, options.source, options.limits)
             types, partitions = options.types_of(self.app), partitions_of(self.spark, options)
-            tell_of_struct(opened.rows, self.app, types, say)
             # Planning in Java uses one core, and dominates the time of a small log.
             with ThreadPoolExecutor(1, "planning") as beside:
                 planned = beside.submit(route, log, self.app, partitions, types=types)
@@ -183,12 +182,10 @@ class BatchResult:
 
 
 def new_batch_id() -> str:
-    """Return a new batch id that starts with the time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 def partitions_of(spark: SparkSession, options: BatchOptions) -> int:
-    """Return the number of shuffle partitions."""
     return options.partitions or max(2, 2 * cores_of(spark))
 
 
@@ -211,12 +208,10 @@ class Rounds:
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger of the table."""
         return Ledger(self.connection.table, self.options.clock)
 
     @property
     def partitions(self) -> int:
-        """The number of shuffle partitions."""
         return partitions_of(self.spark, self.options)
 
     def check_table(self) -> None:
@@ -241,7 +236,6 @@ class Rounds:
         check_workers(self.spark, partial(reach, self.app, self.place, self.options.other_table))
 
     def find(self, batch_id: str) -> BatchRecord | None:
-        """Return the record of a batch, if the batch exists."""
         return self.connection.run(self.ledger.find(batch_id))
 
     def begin(self, batch_id: str | None, what: str) -> BatchRecord:
@@ -262,10 +256,7 @@ class Rounds:
         return self.connection.run(begin)
 
     def end(self, record: BatchRecord, first: Work, messages: int | None = None) -> BatchRecord:
-        """Run the uncommitted rounds of a batch, and publish it.
-
-        `messages`: the number of messages in the first round, if known.
-        """
+        """Run the uncommitted rounds of a batch, and publish it. `messages`: those of the first round, if known."""
         began = time.time()
         with batch_span("process batch", batch_id=record.batch_id, table=self.place.table) as note:
             ended = self._end(record, first, messages)
@@ -309,7 +300,6 @@ class Rounds:
         return record
 
     def _has_next(self, record: BatchRecord) -> bool:
-        """Return whether a batch has another round."""
         return self.options.cascade and record.last_routable > 0
 
     def result(self, begun: BatchRecord, ended: BatchRecord) -> BatchResult:
@@ -326,10 +316,7 @@ class Rounds:
         return BatchResult(ended, self._folders(ended).outcomes(), begun.is_finished)
 
     def _whole(self, record: BatchRecord) -> BatchRecord:
-        """Return the record of a batch. If committed outcomes are gone, restart the batch: replays give equal outcomes.
-
-        Raises `BatchFailedError` in that case if the algorithm has an outbox, which drops published outputs.
-        """
+        """Return the record. If committed outcomes are gone, restart the batch, or fail if it has an outbox."""
         folders = self._folders(record)
         damaged = folders.damaged()
         if damaged is None:
@@ -345,7 +332,6 @@ class Rounds:
         return record
 
     def _handle(self, record: BatchRecord, work: Work) -> tuple[str, Sequence[OutcomeFile]]:
-        """Run workers that write the outcomes of the next round. Return the attempt and its files."""
         folders = self._folders(record)
         self.options.step(f"Round {record.rounds}: handling messages")
         began, attempt = time.monotonic(), folders.stage()
@@ -365,10 +351,7 @@ class Rounds:
         return attempt, parts
 
     def _decide(self, record: BatchRecord, attempt: str, parts: Sequence[OutcomeFile]) -> BatchRecord:
-        """Choose an attempt at the next round in the ledger.
-
-        If another driver of the batch was faster, the returned record has the attempt of that driver, or more rounds.
-        """
+        """Choose an attempt at the next round. Another driver's is chosen if that was faster. Return the record."""
         folders, types = self._folders(record), tuple(self.app.message_types)
         try:
             if not parts:
@@ -392,7 +375,6 @@ class Rounds:
         return self.connection.run(self.ledger.choose_attempt(record, attempt))
 
     def _commit(self, record: BatchRecord, *, is_repeat: bool = False) -> BatchRecord:
-        """Make the outcomes of the chosen attempt visible, and commit the round in the ledger."""
         number, folders = record.rounds, self._folders(record)
         try:
             parts = folders.put_in_place()
@@ -451,7 +433,6 @@ class Rounds:
         )
 
     def _next_round(self, record: BatchRecord) -> Work:
-        """Return the work on the outputs of the last round."""
         return Work(route(self._new_outputs(record), self.app, self.partitions), self.job(record).fold)
 
     def _new_outputs(self, record: BatchRecord) -> DataFrame:

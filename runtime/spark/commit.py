@@ -12,8 +12,6 @@ A driver that resumes after step 2 continues with the chosen attempt. Disks and 
 stores only copy single objects atomically, so a round is merged into one object there (docs/decisions/0023).
 """
 
-from __future__ import annotations
-
 import json
 import re
 import uuid
@@ -95,11 +93,9 @@ class BatchFolders:
         return attempt
 
     def staged(self, attempt: str) -> str:
-        """Return the folder of an attempt."""
         return within(self.record.out, "_staging", attempt)
 
     def round(self, number: int) -> str:
-        """Return the visible folder of a round."""
         return within(self._batch(), f"round={number}")
 
     def check_written(self, attempt: str, parts: Sequence[OutcomeFile]) -> None:
@@ -134,11 +130,7 @@ class BatchFolders:
             return [OutcomeFile(**each) for each in json.loads(file.read())]
 
     def put_in_place(self) -> Sequence[OutcomeFile]:
-        """Make the files of the chosen attempt visible, and return the files.
-
-        Raises `OSError` if another driver committed the round and deleted the attempt, and `BatchRefusedError` if the
-        folder has outcomes of another batch with the same id.
-        """
+        """Make the files of the chosen attempt visible, and return them. Raises `OSError` if they are gone."""
         source = open_folder(self.staged(self.record.attempt))
         target = open_folder(self.round(self.record.rounds))
         parts = self._decided()
@@ -176,12 +168,10 @@ class BatchFolders:
             open_folder(folder).flush()
 
     def discard(self, attempt: str) -> None:
-        """Delete the folder of an attempt."""
         with suppress(OSError):
             open_folder(self.staged(attempt)).delete()
 
     def remove_staging(self) -> None:
-        """Delete the folders of all attempts of this batch."""
         folder = open_folder(within(self.record.out, "_staging"))
         ours = re.compile(re.escape(self.record.batch_id) + r"-round-\d+-[0-9a-f]{32}")
         with suppress(OSError):  # another batch may create its folder concurrently

@@ -28,10 +28,7 @@ USUAL_FOLDERS = ("/usr/lib/jvm/*", "/Library/Java/JavaVirtualMachines/*/Contents
 def find_java(
     environ: Mapping[str, str] | None = None, folders: Sequence[str] = USUAL_FOLDERS
 ) -> Path | None:
-    """Return the home of the first supported Java, from JAVA_HOME, PATH or the usual folders.
-
-    Starts each candidate, which takes about 0.1 seconds.
-    """
+    """Return the home of the first supported Java. Starts each candidate, which takes about 0.1 seconds."""
     for launcher in _launchers(os.environ if environ is None else environ, folders):
         properties = _properties(launcher)
         if is_supported(properties.get("java.version", "")):
@@ -40,16 +37,12 @@ def find_java(
 
 
 def is_supported(version: str) -> bool:
-    """Return whether Spark 4 supports a Java version such as `17.0.15`.
-
-    Java 25 needs PySpark 4.2. Before 25.0.3, its garbage collector could corrupt Spark's data.
-    """
+    """Return whether Spark 4 supports a Java such as `17.0.15`: 25 with PySpark 4.2, from 25.0.3 on."""
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     return numbers[:1] in {(17,), (21,)} or (25, 0, 3) <= numbers < (26,)
 
 
 def _launchers(environ: Mapping[str, str], folders: Sequence[str]) -> Iterator[Path]:
-    """Yield the distinct candidates for `java`, best first."""
     on_path = shutil.which("java", path=environ.get("PATH", ""))
     candidates = [Path(environ["JAVA_HOME"], "bin", "java")] if environ.get("JAVA_HOME") else []
     candidates += [Path(on_path)] if on_path else []
@@ -61,7 +54,6 @@ def _launchers(environ: Mapping[str, str], folders: Sequence[str]) -> Iterator[P
 
 
 def _properties(launcher: Path) -> dict[str, str]:
-    """Return the properties that a `java` command prints, or nothing if the command fails."""
     command = [str(launcher), "-XshowSettings:properties", "-version"]
     try:
         said = subprocess.run(  # noqa: S603 - a `java` that the user or the system put there

@@ -4,8 +4,6 @@ Tokens are durable before the log with their names is written. A record of each 
 creating a token again after its message was processed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -98,7 +96,6 @@ def issue_tokens(
 
 
 def _issue(app: App, place: TablePlace, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Issue the tokens of a partition. Yield the number of messages."""
     connection = open_table(place.store, place.table)
     concurrency = ConcurrencyLimit(32)
     store = TokenStore(connection.measured(connection.table, concurrency))

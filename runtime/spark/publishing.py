@@ -4,8 +4,6 @@ Guarantees and records are those of `runtime.publishing`, and either can continu
 or speculative task waits for the slices claimed by the other attempt, and sends the rest.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace

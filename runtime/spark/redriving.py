@@ -1,7 +1,5 @@
 """Redrive dead letters in a batch, and read the dead letters of a table as a DataFrame."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -16,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from eventstore import Table
 from handlers import App
 from runtime import dead_letters
-from runtime.batch_options import BatchOptions, TablePlace
+from runtime.batch_options import BatchOptions
 from runtime.errors import UsageError
 from runtime.file_systems import Folder, open_folder, within
 from runtime.messages.envelope import Envelope, pack_envelope
@@ -28,10 +26,7 @@ from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch import Batch, BatchResult, Work, new_batch_id
 from runtime.spark.commit import read_file
 from runtime.spark.session import job_settings
-from runtime.spark.worker.connection import open_table
 from runtime.spark.worker.job import FoldJob
-from runtime.spark.worker.outcomes import rows_of
-from runtime.tables.reader import LETTER_COLUMNS, letter_row
 
 
 def redrive(
@@ -62,11 +57,7 @@ def redrive(
 def redrive_letters(
     batch: Batch, request: dead_letters.RedriveRequest, batch_id: str | None = None
 ) -> BatchResult:
-    """Redrive the requested dead letters, or the dead letters that were frozen for this batch id.
-
-    Costs the requests to find them, and a query and a transaction for each of their streams. Raises `UsageError` if no
-    dead letter is selected.
-    """
+    """Redrive the requested dead letters, or those that were frozen for this batch id."""
     with job_settings(batch.spark):
         rounds = batch.rounds()
         rounds.check_table()
@@ -119,7 +110,6 @@ class RedrivenLetters:
 
     @property
     def path(self) -> str:
-        """The path of the hidden folder."""
         return within(self.out, "_redrive", self.batch_id)
 
     @property
@@ -136,10 +126,7 @@ class RedrivenLetters:
             return int(parquet.ParquetFile(file).metadata.num_rows)
 
     async def freeze(self, table: Table, app: App, request: dead_letters.RedriveRequest) -> int:
-        """Select the dead letters, and write them in constant memory. Return the number of dead letters.
-
-        Raises `UsageError` for an unknown handler, and for edits of dead letters that are not selected.
-        """
+        """Select dead letters, and write them in constant memory. Return their number. Raises `UsageError`."""
         unfinished = self._folder.sub("unfinished")
         unfinished.create()
         rows: list[dict[str, Any]] = []
@@ -230,47 +217,3 @@ def _rows(found: dead_letters.FoundLetter, app: App, mended: Envelope | None) ->
         yield {**row, "handler": taker.handler, "business_id": business_id_of(taker, envelope)}
     if not takers:
         yield {**row, "handler": None if problem else found.handler, "business_id": None, "problem": problem}
-
-
-_OF_TABLE = "_letters"
-_LETTER = pa.schema(LETTER_COLUMNS)
-
-LETTER = from_arrow_schema(_LETTER)
-"""A dead letter: the columns of a log and more. `stream` is the business id. A `packed` body is hexadecimal msgpack."""
-
-
-def letters(
-    spark: SparkSession,
-    *,
-    store: str,
-    table: str,
-    where: dead_letters.Selection = dead_letters.Selection(),  # noqa: B008 - is immutable
-) -> DataFrame:
-    """Return the dead letters of a table, with the columns of `LETTER`. Workers read them when the DataFrame is used.
-
-    The call itself finds the streams with dead letters, for two requests per 1,000 streams.
-    """
-    connection = open_table(store, table, make=False, spark=spark)
-
-    async def keys() -> list[tuple[str, int]]:
-        found = dead_letters.streams_with_letters(connection.table, where)
-        return [(stream.key, stream.waiting) async for stream in found]
-
-    streams = spark.createDataFrame([*connection.run(keys()), (_OF_TABLE, 1)], "key string, waiting long")
-    return streams.mapInArrow(partial(_letters_of, TablePlace(store, table).for_workers(), where), LETTER)
-
-
-def _letters_of(
-    place: TablePlace, where: dead_letters.Selection, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    connection = open_table(place.store, place.table)
-    table = connection.table
-
-    async def read(key: str, waiting: int) -> list[dead_letters.FoundLetter]:
-        if key == _OF_TABLE:
-            return [found async for found in dead_letters.letters_of_table(table, where)]
-        found = await dead_letters.letters_of_stream(table, dead_letters.StreamLetters(key, waiting, 0))
-        return [each for each in found if where.takes(each.handler, each.letter)]
-
-    for stream in rows_of(batches):
-        yield pa.RecordBatch.from_pylist(list(map(letter_row, connection.run(read(**stream)))), _LETTER)

@@ -42,7 +42,7 @@ from runtime.spark.worker.job import FoldJob
 from runtime.tables.versions import AsOfBatch, end_of_batch
 from runtime.telemetry import OFF
 from runtime.versions.head import HEAD_PROPERTIES, read_head
-from runtime.versions.run import Commit, RunVersions, Version
+from runtime.versions.run import Commit, Version
 from runtime.versions.stream import read_whole, state_streams
 
 
@@ -206,7 +206,7 @@ def _incomplete(
             ):
                 continue
             read = await read_whole(old, name, business_id)
-            versions = [version for run in read[1] for version in RunVersions(run)] if read else []
+            versions = [version for run in read[1] for version in run.all()] if read else []
             awaited = next((each for each in versions if each.number > at and following.has(each)), None)
             if awaited is not None:
                 found.append((name, business_id, at, is_made_by_handler(awaited.message_id)))

@@ -1,7 +1,5 @@
 """Scan a table on all workers: call a function for ranges of partition keys. Results are JSON documents."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field
@@ -38,7 +36,6 @@ class Task:
     other: TablePlace | None = field(default=None, repr=False)
 
     def results(self, ranges: Iterable[KeyRange]) -> Documents:
-        """Scan ranges in order, and yield the results."""
         return self.job(open_table(self.place.store, self.place.table, self.other, make=False), ranges)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

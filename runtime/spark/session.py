@@ -41,7 +41,6 @@ _LENGTH = 2000
 
 
 def is_of_spark(error: BaseException) -> bool:
-    """Return whether an error comes from Spark or py4j."""
     return any(each.__module__.partition(".")[0] in ("pyspark", "py4j") for each in type(error).__mro__)
 
 
@@ -91,7 +90,6 @@ _SPLITS = re.compile(r"splits=(?:Some\()?(\d+)")
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Return whether a session uses Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -178,10 +176,7 @@ _before: dict[str, Mapping[str, str | None]] = {}  # the settings of each sessio
 
 @contextmanager
 def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]:
-    """Within the block, apply the job settings to `spark`, and to the session of `messages` if that is a DataFrame.
-
-    Concurrent jobs share the settings, and the last job to finish restores the session.
-    """
+    """Within the block, apply the settings that concurrent jobs share to the sessions of `spark` and `messages`."""
     with ExitStack() as stack:
         stack.enter_context(_settings_of_one(spark))
         if isinstance(messages, DataFrame):
@@ -272,10 +267,7 @@ def build_session(
     log_file: Path | str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start Spark with this interpreter, or return the active session unchanged.
-
-    Appends the output of Spark and its workers to `log_file`. Raises `UsageError` without a supported Java.
-    """
+    """Start Spark with this interpreter, or return the active session unchanged."""
     if SparkContext._active_spark_context is not None:  # noqa: SLF001 - there is no public way
         return SparkSession.builder.getOrCreate()
     java = find_java()
@@ -296,10 +288,7 @@ def build_session(
 
 
 def connect_session(url: str) -> SparkSession:
-    """Return a session on a Spark Connect server, with a URL like `sc://HOST:PORT`.
-
-    Raises `MissingExtraError` without the packages for Spark Connect, and `UsageError` without a server.
-    """
+    """Return a session on a Spark Connect server, with a URL like `sc://HOST:PORT`. Raises `UsageError`."""
     place = urlsplit(url)
     # PySpark would retry for ten minutes, so try a plain connection first, unless only gRPC knows a proxy.
     if not any(os.environ.get(name) for name in _PROXIES):
@@ -355,10 +344,7 @@ def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def ship(spark: SparkSession, name: str) -> bool:
-    """Send a module or package to the workers of a session. Return whether this was possible.
-
-    Installed packages are not sent, because they may need more than Python files.
-    """
+    """Send a module or package that is not installed to the workers of a session. Return whether this was possible."""
     import zipfile  # noqa: PLC0415 - workers do not need it
 
     module = sys.modules.get(name.partition(".")[0])
@@ -381,7 +367,6 @@ def ship(spark: SparkSession, name: str) -> bool:
 
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Return the folder of the archives, from which new workers fetch them while this process runs."""
     import tempfile  # noqa: PLC0415 - workers do not need it
 
     return tempfile.TemporaryDirectory(prefix="consistent-apps-")
@@ -418,10 +403,7 @@ _PACKAGES = _OF_A_STORE.union(
 
 
 def check_workers(spark: SparkSession, probe: Callable[[], object]) -> None:
-    """Send missing modules of the app to workers. Raise `UsageError` if workers lack this package or `probe` fails.
-
-    Costs a task, unless the workers are known to match this process, and one more for each module sent.
-    """
+    """Send missing modules of the app to workers. Raise `UsageError` if they lack this package or `probe` fails."""
     if has_alike_workers(spark):
         return
     sent: set[str] = set()

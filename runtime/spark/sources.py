@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -50,8 +50,21 @@ def register_data_sources(spark: SparkSession, *, push_filters: bool = True) -> 
     if pushes:
         spark.conf.set(_PUSHDOWN, "true")
     for kind in TableKind:
-        source = type(f"{kind.capitalize()}Source", (TableSource,), {"kind": kind, "pushes": pushes})
-        spark.dataSource.register(source)
+        spark.dataSource.register(_source(kind, pushes=pushes))
+
+
+def letters(spark: SparkSession, *, store: str, table: str) -> DataFrame:
+    """Return the dead letters of a table as a log with more columns, which is read when it is used.
+
+    `stream` is the business id. A `packed` body is hexadecimal msgpack.
+    """
+    source = _source(TableKind.LETTERS, pushes=False)
+    spark.dataSource.register(source)
+    return spark.read.format(source.name()).options(store=store, table=table).load()
+
+
+def _source(kind: TableKind, *, pushes: bool) -> type[TableSource]:
+    return type(f"{kind.capitalize()}Source", (TableSource,), {"kind": kind, "pushes": pushes})
 
 
 class TableSource(DataSource):
@@ -62,7 +75,6 @@ class TableSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
         return f"consistent-{cls.kind}"
 
     def schema(self) -> StructType:
@@ -70,7 +82,6 @@ class TableSource(DataSource):
         return from_arrow_schema(self._request().schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader for the columns of `schema`."""
         request = self._request().with_columns(schema.fieldNames())
         store, table = portable_url(self.options["store"]), self.options["table"]
         check_scope(connect(store).scope, "local")
@@ -115,11 +126,9 @@ class Reader(DataSourceReader):
         self._parts = parts
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return key ranges of the table."""
         return list(map(InputPartition, split(*self._place, self._request, self._parts)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a key range."""
         with rare_collections():
             yield from scan(*self._place, self._request, partition.value)
 

@@ -1,7 +1,5 @@
 """Truncate all streams of a table on the workers of a session, by rules or by the policies of the table."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import socket
@@ -20,17 +18,8 @@ from pyspark.sql import functions as sf
 
 from eventstore import EventStoreError, KeyRange
 from eventstore.stream import count_and_split
-from runtime.algorithms.state_based.truncation import (
-    MINIMUM_AGE,
-    HeldBy,
-    Truncated,
-    TruncationChoices,
-    TruncationRules,
-    ago,
-    take_letters,
-    take_versions,
-    truncate_stream,
-)
+from runtime.algorithms.state_based import truncation
+from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationChoices, TruncationRules
 from runtime.archives.versions import LetterPart, VersionPart, prepare_parts
 from runtime.batch_options import TablePlace, Wrap
 from runtime.clock import Clock, system_clock
@@ -66,11 +55,7 @@ _REPORT = ", ".join(
 
 @contextmanager
 def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str]:
-    """Hold the clean-up lease of a table within the block, renewed by a thread. Yield its token.
-
-    Workers check the token themselves. Raises `LeaseHeldError`, and at the end of the block `LeaseLostError` if another
-    process took over the lease.
-    """
+    """Hold the clean-up lease of a table, renewed by a thread. Yield its token, which workers check."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # the user may have no name in a container
@@ -192,7 +177,7 @@ def truncate(
         try:
             # Collected, not aggregated by Spark, which could repeat part of the job after versions were deleted.
             report = chosen.report
-            truncation = _summed(documents_of(found)) if report is None else _reported(found, str(report))
+            done = _summed(documents_of(found)) if report is None else _reported(found, str(report))
         except BatchFailedError as error:
             if LeaseLostError.__name__ in str(error.__cause__):  # Spark has only the text of a worker's error
                 raise LeaseLostError(str(error)) from error
@@ -203,13 +188,12 @@ def truncate(
                 policy = connection.run(policies.get(Scope()))
                 age = policy.rules.older_than if policy.rules and not policy.hold else None
             if age is not None:
-                connection.run(ledger.prune(now - max(age, MINIMUM_AGE)))
+                connection.run(ledger.prune(now - max(age, truncation.MINIMUM_AGE)))
                 connection.run(prune_publications(paced, chosen.clock))
-    return replace(truncation, requests=truncation.requests + paced.calls)
+    return replace(done, requests=done.requests + paced.calls)
 
 
 def _reported(found: DataFrame, folder: str) -> Truncation:
-    """Write the rows as a report, and return the sums of the written rows."""
     rows = found.select(sf.from_json(FOUND, _REPORT, {"mode": "FAILFAST"}).alias("row")).select("row.*")
     with failing_as(BatchFailedError):
         rows.withColumn("horizon", sf.timestamp_micros("horizon")).write.parquet(folder)
@@ -245,7 +229,6 @@ class TruncationJob:
     in_flight: int = 32
 
     def __call__(self, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
-        """Truncate the streams of some key ranges."""
         concurrency = ConcurrencyLimit(self.in_flight)
         table = connection.measured(connection.table, concurrency, self.options.wrap)
         pace = Pace(self.requests_per_second) if self.requests_per_second else None
@@ -258,8 +241,8 @@ class TruncationJob:
         if decision.rules is None or decision.rules.rules is None:
             return None, None
         rules = decision.rules.rules.as_of(self.now, self.open_batches)
-        give_up = ago(self.now, self.options.give_up_letters_older_than)
-        acknowledged = ago(self.now, self.options.acknowledged_after)
+        give_up = truncation.ago(self.now, self.options.give_up_letters_older_than)
+        acknowledged = truncation.ago(self.now, self.options.acknowledged_after)
         if acknowledged is None:
             acknowledged = rules.acknowledged
         return decision.rules.scope.level, replace(rules, acknowledged=acknowledged, give_up=give_up)
@@ -278,7 +261,6 @@ class _Worker:
     looked_at_lease: float = 0.0
 
     def cut(self, ranges: Iterable[KeyRange]) -> Documents:
-        """Truncate the streams of some key ranges, and yield rows of the report."""
         for keys in ranges:
             before = self.table.calls
             found: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -304,7 +286,6 @@ class _Worker:
                 yield self._truncate(key, decision, *exported.get(key, (0, frozenset())))
 
     async def _export(self, folder: Path, decisions: Mapping[str, Decision]) -> Mapping[str, _Exported]:
-        """Export the versions and dead letters that may be deleted. Return the verified ones."""
         exported = {}
         with VersionPart(folder) as versions, LetterPart(folder) as letters:
             for key, decision in decisions.items():
@@ -318,8 +299,11 @@ class _Worker:
 
                 take = partial(versions.add, handler, business_id)
                 with suppress(StoredDataError):  # nothing is deleted from a corrupt stream
-                    up_to = await take_versions(self.table, key, rules, RetryPolicy(), take)
-                    exported[key] = up_to, await take_letters(self.table, key, rules, RetryPolicy(), add)
+                    up_to = await truncation.take_versions(self.table, key, rules, RetryPolicy(), take)
+                    exported[key] = (
+                        up_to,
+                        await truncation.take_letters(self.table, key, rules, RetryPolicy(), add),
+                    )
             versions.close()
             letters.close()
         return exported
@@ -332,7 +316,6 @@ class _Worker:
     async def _truncate(
         self, key: str, decision: Decision, up_to: int | None, letters_kept: frozenset[int] | None
     ) -> dict[str, Any]:
-        """Truncate a stream. Return its row of the report."""
         handler = key.partition("-")[0]
         source, rules = self.job.rules(decision)
         if decision.is_held:
@@ -340,7 +323,7 @@ class _Worker:
         if rules is None:
             return _row(handler, None, None)
         try:
-            truncated = await truncate_stream(
+            truncated = await truncation.truncate_stream(
                 self.table,
                 key,
                 rules,

@@ -3,8 +3,6 @@
 It shows before deployment which stored versions new code would break.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +21,7 @@ from eventstore import KeyRange
 from eventstore.keys import Shard
 from eventstore.stream import split_keys
 from handlers import App
-from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
+from runtime.algorithms.state_based.replay import Finding, Verdict, Verifier
 from runtime.archives.versions import ExportedVersions
 from runtime.batch_options import TablePlace, VerifyOptions, check_app, remark
 from runtime.clock import system_clock
@@ -36,7 +34,7 @@ from runtime.messages.outcome import VARYING, Outputs, without_values
 from runtime.messages.parsing import Deliveries
 from runtime.options import given
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.spark.logs.normalise import SHARES, Sample, find_routes, normalise, route, tell_of_struct
+from runtime.spark.logs.normalise import SHARES, Sample, find_routes, normalise, route
 from runtime.spark.logs.read import Log, open_log
 from runtime.spark.scan import RANGES_OF_A_CORE, Documents, Task, scanned
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings
@@ -130,8 +128,6 @@ class _Stream:
 
 @dataclass(slots=True)
 class _Row:
-    """The findings of one kind, with the first as an example."""
-
     first: Finding
     deliveries: int = 0
     streams: int = 0
@@ -151,7 +147,6 @@ class _Tally:
         return len(self._rows) >= _MAX_ROWS or self._bytes >= MAX_BYTES
 
     def add(self, stream: _Stream, findings: Sequence[Finding]) -> None:
-        """Add the findings of a group of deliveries."""
         differing: dict[tuple[_Kind, str], _Row] = {}
         for finding in findings:
             kind = (finding.handler, finding.type, finding.revision, finding.verdict)
@@ -238,7 +233,6 @@ class Verification:
 
     @property
     def deliveries(self) -> int:
-        """The number of verified deliveries to handlers."""
         return sum(count.deliveries for count in self.counts)
 
     def first_differences(self, limit: int = 0) -> list[FirstDifference]:
@@ -277,9 +271,8 @@ def verify(
         ExportedVersions(Path(chosen.export))  # raises without versions
     with job_settings(spark, messages):
         say = partial(remark, chosen.step)
-        rows = open_log(spark, messages, chosen.log_format, say, decoding=chosen.decoding).rows
-        log = normalise(rows, chosen.source, chosen.limits)
-        tell_of_struct(rows, app, None, say)
+        opened = open_log(spark, messages, chosen.log_format, say, decoding=chosen.decoding)
+        log = normalise(opened.rows, chosen.source, chosen.limits)
         connection = open_table(place.store, place.table, make=False, spark=spark)
         check_workers(spark, partial(reach, app, place))
         algorithm = connection.run(Ledger(connection.table, system_clock).algorithm())
@@ -328,7 +321,6 @@ def verify(
 
 
 def _found(messages: DataFrame, job: VerifyJob, number: int, options: VerifyOptions) -> DataFrame:
-    """Return the findings on the messages of a round, computed once and persisted on disk."""
     options.step(f"Round {number}: handling messages again")
     spark = messages.sparkSession
     sample = Sample(options.sample, options.seed) if number == 0 and options.sample < 1 else None
@@ -371,11 +363,7 @@ def _stored(key: str, first: int = 1, ids: Sequence[str] = (), error: str | None
 
 
 def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> DataFrame:
-    """Return findings on streams that the app no longer reads, in some columns of `FOUND`.
-
-    Their handler is missing, or the app looks for their messages in another stream. Costs a request for each stream of
-    the table or sample.
-    """
+    """Return findings on streams that the app no longer reads, for want of a handler or by another business id."""
     spark, is_of_app = logs[0].sparkSession, sf.col("handler").isin(list(job.app.handlers))
     ranges = connection.run(split_keys(object_keys(connection.table), RANGES_OF_A_CORE * cores_of(spark)))
     with failing_as(BatchFailedError):
@@ -408,7 +396,6 @@ def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> 
 
 
 def _count(verdicts: DataFrame) -> list[VerdictCount]:
-    """Return the counts by handler, type, verdict and revision. Counts without a handler come last."""
     sums = [sf.sum(name).alias(name) for name in ("deliveries", "streams")]
     example = sf.min(sf.struct("message_id", "error")).alias("example")
     grouped = (

@@ -19,8 +19,7 @@ from runtime.algorithms.state_based.replay import Copy, Replayer, find_differenc
 from runtime.clock import system_clock, to_microseconds
 from runtime.errors import UsageError
 from runtime.ledger.ledger import BatchRecord, Ledger
-from runtime.messages.digests import NO_OUTPUTS
-from runtime.messages.envelope import Envelope
+from runtime.messages.envelope import NO_OUTPUTS, Envelope
 from runtime.messages.outcome import outputs_of
 from runtime.messages.parsing import Prepared, is_copy, prepare
 from runtime.retries import RetryPolicy, until_undisturbed
@@ -29,7 +28,7 @@ from runtime.tables.columns import TEXT, TIME, Buffer, Columns, StateColumns, as
 from runtime.tables.streams import ALL, COLUMNS, RUN, Decoded, Part, StreamHead, StreamQuery, parts_of
 from runtime.versions.head import HEAD_PROPERTIES, Head
 from runtime.versions.properties import reading
-from runtime.versions.run import DATA_PROPERTIES, Commit, Run, RunVersions, Version
+from runtime.versions.run import DATA_PROPERTIES, Commit, Run, Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +173,7 @@ class Outputs:
     def of(self, some: Decoded) -> Sequence[Sequence[Mapping[str, Any]] | None]:
         """Return the outputs of each version, None for a version whose message is missing or whose replay differs."""
         replayer = Replayer(self._handler, some.stream.business_id)
-        return [self._of(replayer, some.stream.business_id, version) for version in RunVersions(some.run)]
+        return [self._of(replayer, some.stream.business_id, version) for version in some.run.all()]
 
     def _of(self, replayer: Replayer, business_id: str, version: Version) -> list[Mapping[str, Any]] | None:
         if version.record.outputs_digest == NO_OUTPUTS:

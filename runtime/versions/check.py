@@ -15,7 +15,7 @@ from itertools import pairwise
 from eventstore import DamagedRowError, Properties, RecordedEvent, Row, Value
 from eventstore.header import EVENT, FIRST_VERSION, HEADER, VERSION
 from runtime.errors import BatchRefusedError, StoredDataError
-from runtime.messages.digests import digest_state
+from runtime.messages.envelope import digest_state
 from runtime.versions import dead_letters, index, limits
 from runtime.versions.dead_letters import NONE_WAIT, WAITING_PROPERTIES, Letter
 from runtime.versions.head import Head, read_head
@@ -43,15 +43,11 @@ class DamagedRow(Row):
 
     @classmethod
     def of(cls, error: DamagedRowError) -> DamagedRow:
-        """Make the placeholder for the row in an error."""
         return cls(error.partition_key, error.row_key, "", {}, problem=error.problem)
 
 
 class RowsCheck:
-    """Compares the rows of one object, which are added in the order of their keys.
-
-    `guard`: a row that every writer of the object changes, if there is one.
-    """
+    """Compares the rows of one object, in the order of their keys. `guard`: a row that every writer changes, if any."""
 
     def __init__(self, key: str, guard: Row | None = None) -> None:
         self.key = key
@@ -80,7 +76,6 @@ class RowsCheck:
         """Report faults that appear only when all rows are compared."""
 
     def report(self, row_key: str, problem: str, *, repair: bool = False) -> None:
-        """Add a fault."""
         self.faults.append(Fault(self.key, row_key, problem, repair))
 
 
@@ -110,10 +105,7 @@ class LettersCheck:
         self._letters += [letter._replace(envelope=None) for letter in letters]
 
     def recounted(self, stored: Properties) -> tuple[dict[str, Value | None], bool]:
-        """Return corrected values for the wrong counts of the header, and whether the counts can be rebuilt.
-
-        They cannot be rebuilt if dead letters may be lost: a row is unreadable, or the header counts more than exist.
-        """
+        """Return corrected values for wrong counts of the header, and whether no dead letter may be lost."""
         try:
             counted = dead_letters.read_waiting(stored)
         except (KeyError, TypeError, ValueError):
@@ -220,7 +212,6 @@ class StreamCheck(RowsCheck):
             self.rebuilt.update(self._index.rebuilt())
 
     def _compare_newest(self, head: Head) -> None:
-        """Compare the header with the newest version, in the tail or the last run."""
         newest, expected = self._newest, self._next_version or head.kept_from
         if head.tail is not None:
             try:
@@ -254,7 +245,6 @@ def with_changes(stored: Properties, changes: Mapping[str, Value | None]) -> dic
 
 
 def _problems(run: Run, before: Run | None) -> Iterator[str]:
-    """Yield the contradictions between a run and the run before it, and between the run's states and digests."""
     if before is not None and run.first != before.last + 1:
         yield f"begins with version {run.first} instead of {before.last + 1}"
     elif before is not None and run.schema == before.schema and run.before != before.after:
@@ -284,7 +274,6 @@ class IndexCheck:
         self._differing: Counter[str] = Counter()
 
     def add_row(self, row: Row) -> None:
-        """Read an index row."""
         self._row_keys.append(row.row_key)
         try:
             self._rows.append(read_index_row(row))

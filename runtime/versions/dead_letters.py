@@ -22,24 +22,13 @@ from runtime.clock import is_in_calendar, to_datetime
 from runtime.messages.envelope import Envelope, IdKey, id_text, pack_envelope, unpack_envelope
 from runtime.messages.outcome import Reason
 from runtime.versions import limits
-from runtime.versions.columns import compress, decompress
-from runtime.versions.properties import (
-    CHUNK,
-    INT32,
-    chunk_names,
-    expect,
-    join,
-    microseconds,
-    number,
-    reading_row,
-    split,
-)
+from runtime.versions import properties as typed
+from runtime.versions.properties import expect
+from runtime.versions.run import compress, decompress
 
 PREFIX = "SS-LTR-"
-LAST = PREFIX + "~"
-"""The upper bound of the row keys of dead letters."""
-
-PROPERTIES = chunk_names("Letters", limits.MAX_LETTER_ROW_BYTES // CHUNK)
+LAST = PREFIX + "~"  # the upper bound of the row keys of dead letters
+PROPERTIES = typed.chunk_names("Letters", limits.MAX_LETTER_ROW_BYTES // typed.CHUNK)
 _INT: Final = (int,)
 # fmt: off
 _KINDS: Final = (
@@ -49,8 +38,7 @@ _KINDS: Final = (
 # fmt: on
 """The types of the stored fields of a dead letter. `None` means that the field is checked elsewhere."""
 
-_TEXT = "surrogatepass"
-"""The error handler for text: ids of unparsable messages may contain lone surrogates."""
+_TEXT = "surrogatepass"  # the error handler for text: ids of unparsable messages may contain lone surrogates
 
 
 class LetterState(IntEnum):
@@ -98,7 +86,6 @@ class Letter(NamedTuple):
 
     @property
     def message_id(self) -> str:
-        """The id of the message."""
         return id_text(self.key)
 
     @property
@@ -151,7 +138,6 @@ class Letters:
 
 
 def _by_row(letters: Sequence[Letter], starts: Sequence[int]) -> dict[int, list[Letter]]:
-    """Group dead letters by stored row. The keys are among `starts`: the number of the first letter in each row."""
     rows: dict[int, list[Letter]] = {}
     for letter in letters:
         first = starts[bisect_right(starts, letter.number) - 1]
@@ -184,7 +170,6 @@ class Waiting:
         )
 
     def properties(self) -> dict[str, Value]:
-        """Encode the properties of the header."""
         oldest = None if self.oldest is None else to_datetime(self.oldest)
         values = (self.count, oldest, self.undated, self.beyond_limit)
         return {name: value for name, value in zip(WAITING_PROPERTIES, values, strict=True) if value}
@@ -195,12 +180,11 @@ WAITING_PROPERTIES = ["Letters", "LettersFrom", "LettersUndated", "LettersBeyond
 
 
 def read_waiting(properties: Properties) -> Waiting:
-    """Decode the properties of a header."""
     return Waiting(
-        number(properties, "Letters", 0, most=INT32),
-        microseconds(properties, "LettersFrom"),
+        typed.number(properties, "Letters", 0, most=typed.INT32),
+        typed.microseconds(properties, "LettersFrom"),
         expect(properties.get("LettersUndated", False), bool),
-        number(properties, "LettersBeyondLimit", 0, most=INT32),
+        typed.number(properties, "LettersBeyondLimit", 0, most=typed.INT32),
     )
 
 
@@ -226,15 +210,15 @@ def read_letters(rows: Sequence[Row]) -> Letters:
     letters = [letter for row in rows for letter in read_letter_row(row)]
     starts = []
     for row in rows:
-        with reading_row(f"The key of the row {row.row_key}", row):
+        with typed.reading_row(f"The key of the row {row.row_key}", row):
             starts.append(int(row.row_key.removeprefix(PREFIX)))
     return Letters(tuple(letters), tuple(starts))
 
 
 def read_letter_row(row: Row) -> list[Letter]:
     """Decode one row of dead letters. Raises `StoredDataError`."""
-    with reading_row(f"The letters in the row {row.row_key}", row):
-        packed = unpack(decompress(join(row.properties, PROPERTIES)), unicode_errors=_TEXT)
+    with typed.reading_row(f"The letters in the row {row.row_key}", row):
+        packed = unpack(decompress(typed.join(row.properties, PROPERTIES)), unicode_errors=_TEXT)
         letters = [_letter(*fields) for fields in packed]
         if not letters:
             raise ValueError("there are none")
@@ -253,9 +237,8 @@ def _letter(number: int, state: int, *fields: Any) -> Letter:  # noqa: ANN401 - 
 
 
 def letter_properties(letters: Sequence[Letter]) -> dict[str, Value]:
-    """Encode a row of dead letters."""
     properties: dict[str, Value] = {}
-    split(properties, PROPERTIES, compress(_pack(letters)))
+    typed.split(properties, PROPERTIES, compress(_pack(letters)))
     return properties
 
 

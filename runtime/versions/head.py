@@ -20,20 +20,11 @@ from handlers.codec import unpack
 from runtime.clock import to_datetime
 from runtime.messages.envelope import IdKey, join_ids, pack_ids, unpack_ids
 from runtime.versions import limits
-from runtime.versions.columns import VersionColumns, compress, decompress, pack_columns, unpack_columns
+from runtime.versions import properties as typed
+from runtime.versions import run as runs
 from runtime.versions.dead_letters import NONE_WAIT, WAITING_PROPERTIES, Waiting, read_waiting
-from runtime.versions.properties import (
-    INT32,
-    chunk_names,
-    expect,
-    expect_all,
-    join,
-    microseconds,
-    number,
-    reading,
-    split,
-)
-from runtime.versions.run import Commit, Run, RunIndex, dates
+from runtime.versions.properties import expect, expect_all
+from runtime.versions.run import Commit, Run, RunIndex, VersionColumns
 
 # Segments are concatenated, so that appending one does not decode the others. The ids are stored apart, because each
 # load searches them.
@@ -44,14 +35,11 @@ _KINDS: Final = (_INT, (str, None), _INT, (int, None), (bool,), _INT, (bytes,), 
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 """The magic number of compressed data. No msgpack array begins with it."""
 
-_RAW_BYTES = 512
-"""A segment up to this size is not compressed."""
-
+_RAW_BYTES = 512  # a segment up to this size is not compressed
 _RAW_TAIL_BYTES = 1536
 """A tail up to this size is not compressed: SQLite compresses its row, with a dictionary of similar rows."""
 
-_IDS = 6
-"""The index of `ids` among the fields."""
+_IDS = 6  # the index of `ids` among the fields
 
 
 class Segment(NamedTuple):
@@ -69,7 +57,6 @@ class Segment(NamedTuple):
 
     @property
     def commit(self) -> Commit:
-        """The commit that stored the versions."""
         return Commit(self.length, self.batch, self.written_at, self.number)
 
     def packed(self) -> bytes:
@@ -80,19 +67,18 @@ class Segment(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The approximate size in bytes."""
         return len(self.ids) + len(self.data) + 32
 
     @classmethod
     def of(cls, versions: VersionColumns, schema: int, before: bytes, commit: Commit) -> Segment:
         """Make the segment of versions that follow the encoded state `before`."""
-        columns = pack_columns(schema, None, versions)
+        columns = runs.pack_columns(schema, None, versions)
         ids = pack_ids(versions.message_ids)
         length, batch, written_at, number = commit
-        newest, undated = dates(versions.enqueued_at)
+        newest, undated = runs.dates(versions.enqueued_at)
         # A small segment is compressed with the whole tail, which has similar ones.
         # Otherwise the state before serves as dictionary.
-        data = compress(columns, before) if len(columns) > _RAW_BYTES else columns
+        data = runs.compress(columns, before) if len(columns) > _RAW_BYTES else columns
         return cls(length, batch, written_at, newest, undated, len(columns), ids, data, number)
 
 
@@ -110,8 +96,7 @@ def read_segments(packed: bytes, count: int, ids: bytes) -> list[Segment]:
     return [segment._replace(ids=pack_ids(list(islice(keys, segment.length)))) for segment in segments]
 
 
-NO_EVENT = 0
-"""The event number of the tail."""
+NO_EVENT = 0  # the event number of the tail
 _FORMAT = 2
 _FIELDS: Final = (int, int, bytes, int, int, int, bytes, bytes)
 """The types of the fields of a tail, after format and checksum."""
@@ -140,7 +125,6 @@ class Tail:
 
     @property
     def size(self) -> int:
-        """The approximate size of the segments in bytes, without the state before the tail."""
         return len(self.packed_ids) + len(self.packed)
 
     @property
@@ -154,7 +138,6 @@ class Tail:
         return segments
 
     def takes(self, segment: Segment, schema: int) -> bool:
-        """Return whether a segment of a schema version fits."""
         return (
             schema == self.schema
             and self.size + segment.size <= limits.MAX_TAIL_BYTES
@@ -162,7 +145,6 @@ class Tail:
         )
 
     def plus(self, segment: Segment) -> Tail:
-        """Return the tail with a segment appended."""
         count, raw_bytes = self.count + segment.length, self.raw_bytes + segment.raw_bytes
         ids, packed = join_ids(self.packed_ids, segment.ids), self.packed + segment.packed()
         return Tail(self.first, self.schema, self.before, self.length + 1, count, raw_bytes, ids, packed)
@@ -199,8 +181,10 @@ class Tail:
         commits = []
         for segment in self.segments:
             with _reading():
-                data = decompress(segment.data, state) if segment.data[:4] == _ZSTANDARD else segment.data
-                columns = unpack_columns(data, list(islice(ids, segment.length))).versions
+                data = (
+                    runs.decompress(segment.data, state) if segment.data[:4] == _ZSTANDARD else segment.data
+                )
+                columns = runs.unpack_columns(data, list(islice(ids, segment.length))).versions
             versions.extend(columns)
             state = columns.after(state)
             commits.append(segment.commit)
@@ -211,7 +195,7 @@ class Tail:
         begin = self.first, self.schema, self.before
         sizes = self.length, self.count, self.raw_bytes
         body: bytes = msgpack.packb((*begin, *sizes, self.packed_ids, self.packed))
-        stored = compress(body) if len(body) > _RAW_TAIL_BYTES else body
+        stored = runs.compress(body) if len(body) > _RAW_TAIL_BYTES else body
         packed: bytes = msgpack.packb((_FORMAT, crc32(body), stored))
         return packed
 
@@ -224,7 +208,7 @@ def read_tail(data: bytes) -> Tail:
             raise ValueError(f"format {form} is unknown; this code reads format {_FORMAT}")
         checksum, body = fields
         if expect(body, bytes)[:4] == _ZSTANDARD:
-            body = decompress(body)
+            body = runs.decompress(body)
         if crc32(body) != expect(checksum, int):
             raise ValueError("its bytes do not match its checksum")
         values = expect(unpack(body, most=len(_FIELDS)), list)
@@ -234,8 +218,8 @@ def read_tail(data: bytes) -> Tail:
     return tail
 
 
-def _reading() -> reading:
-    return reading("The tail of the stream", HEADER)
+def _reading() -> typed.reading:
+    return typed.reading("The tail of the stream", HEADER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,19 +230,18 @@ class Tombstone:
     refuses: bool = True  # False: messages enqueued later begin a new history
 
     def properties(self) -> dict[str, Value]:
-        """Encode the properties of a row."""
         return {"Forgotten": to_datetime(self.at), **({"Refuses": True} if self.refuses else {})}
 
 
 def read_tombstone(properties: Properties) -> Tombstone | None:
     """Decode the tombstone in a row, or return `None` if the object was never forgotten."""
-    at = microseconds(properties, "Forgotten")
+    at = typed.microseconds(properties, "Forgotten")
     if at is None and "Refuses" in properties:
         raise ValueError("the object rejects messages, but was never forgotten")
     return None if at is None else Tombstone(at, expect(properties.get("Refuses", False), bool))
 
 
-_TAIL = chunk_names("Tail", 2)
+_TAIL = typed.chunk_names("Tail", 2)
 HEAD_PROPERTIES = [
     "State",
     "StateSchema",
@@ -277,10 +260,7 @@ HEAD_PROPERTIES = [
 
 
 class Head(NamedTuple):
-    """The newest state of a stream, and the extent of its history. Times are in microseconds since 1970 UTC.
-
-    A stream without versions, because it has only dead letters or was forgotten, has no state.
-    """
+    """The newest state of a stream and the extent of its history. A stream of dead letters has no state."""
 
     state: bytes | None  # encoded; None: too large for the header, see the newest run
     schema: int
@@ -309,7 +289,6 @@ class Head(NamedTuple):
         return self.horizon is not None and enqueued_at <= self.horizon
 
     def properties(self) -> Properties:
-        """Encode the properties of the header."""
         properties: dict[str, Value] = {
             "StateSchema": self.schema,
             "StateVersions": Int64(self.versions),
@@ -331,7 +310,7 @@ class Head(NamedTuple):
         if self.shared:
             properties["Shared"] = True
         if self.tail is not None:
-            split(properties, _TAIL, self.tail.pack())
+            typed.split(properties, _TAIL, self.tail.pack())
         return properties
 
 
@@ -342,19 +321,19 @@ def is_of_state(properties: Properties) -> bool:
 
 def read_head(properties: Properties) -> Head:
     """Decode the head from the properties of a header. Raises `StoredDataError`."""
-    with reading("The header of the stream", HEADER):
+    with typed.reading("The header of the stream", HEADER):
         head = Head(
             state=expect(properties.get("State"), bytes, None),
-            schema=number(properties, "StateSchema", most=INT32),
-            versions=number(properties, "StateVersions"),
-            kept_from=number(properties, "KeptFrom", 1),
-            last_now=microseconds(properties, "LastNow") or 0,
-            horizon=microseconds(properties, "Horizon"),
+            schema=typed.number(properties, "StateSchema", most=typed.INT32),
+            versions=typed.number(properties, "StateVersions"),
+            kept_from=typed.number(properties, "KeptFrom", 1),
+            last_now=typed.microseconds(properties, "LastNow") or 0,
+            horizon=typed.microseconds(properties, "Horizon"),
             undated_cut=expect(properties.get("UndatedCut", False), bool),
-            tail=read_tail(join(properties, _TAIL)) if _TAIL[0] in properties else None,
+            tail=read_tail(typed.join(properties, _TAIL)) if _TAIL[0] in properties else None,
             waiting=read_waiting(properties),
             tombstone=read_tombstone(properties),
-            followed=number(properties, "Followed", 0),
+            followed=typed.number(properties, "Followed", 0),
             shared=expect(properties.get("Shared", False), bool),
         )
         if head.schema < 1 or not 1 <= head.kept_from <= head.versions + 1:

@@ -36,9 +36,7 @@ Search = Callable[[bytes], Iterator[int]]
 
 _FEW = 4
 _SOME = 500
-_GROUPS = 8
-"""The number of groups of wanted hashes in the filter, one per bit of a byte."""
-
+_GROUPS = 8  # the number of groups of wanted hashes in the filter, one per bit of a byte
 _NOT_ZERO = re.compile(rb"[^\0]")
 
 
@@ -102,9 +100,7 @@ def _by_set(hashes: bytes, wanted: frozenset[int]) -> Iterator[int]:
 
 
 PREFIX = "SS-IDX-"
-LAST = PREFIX + "~"
-"""The upper bound of index row keys."""
-
+LAST = PREFIX + "~"  # the upper bound of index row keys
 _HASHES = chunk_names("Hashes", limits.MAX_INDEX_HASHES * HASH_BYTES // CHUNK)
 _ENDS = chunk_names("Ends", 4)
 PROPERTIES = ["First", "Count", "FirstEvent", "Key", *_ENDS, *_HASHES]
@@ -136,30 +132,24 @@ class IndexRow:
 
     @property
     def count(self) -> int:
-        """The number of indexed versions."""
         return len(self.id_hashes) // HASH_BYTES
 
     @property
     def row_key(self) -> str:
-        """The row key of the index row."""
         return f"{PREFIX}{self.first:016d}"
 
     @property
     def last(self) -> int:
-        """The number of the last version."""
         return self.first + self.count - 1
 
     def takes(self, following: IndexRow) -> bool:
-        """Return whether one row can hold the ids of this row and the following one."""
         return self.key == following.key and self.count + following.count <= limits.MAX_INDEX_HASHES
 
     def merged(self, following: IndexRow) -> IndexRow:
-        """Return one row for this and the following one."""
         ends = [*self.ends, *[self.count + end for end in following.ends]]
         return IndexRow(self.first, self.first_event, ends, self.id_hashes + following.id_hashes, self.key)
 
     def properties(self) -> dict[str, Value]:
-        """Encode the index row as properties."""
         properties: dict[str, Value] = {
             "First": Int64(self.first),
             "Count": self.count,
@@ -171,7 +161,6 @@ class IndexRow:
         return properties
 
     def locate(self, position: int) -> VersionPosition:
-        """Return the event and index of the version at a position in this row."""
         number_of_run = bisect_right(self.ends, position)
         start = self.ends[number_of_run - 1] if number_of_run else 0
         return VersionPosition(self.first_event + number_of_run, position - start)
@@ -197,7 +186,6 @@ def read_index_row(row: Row) -> IndexRow:
 
 
 def id_hashes_of(ids: Iterable[IdKey], key: bytes) -> bytes:
-    """Return the concatenated hashes of message ids."""
     begin = blake2b(key=key, digest_size=HASH_BYTES).copy
     hashes = []
     for each in ids:
@@ -223,17 +211,13 @@ def key_after(rows: Sequence[IndexRow]) -> bytes:
 
 
 def new_key() -> bytes:
-    """Return a random key for hashing."""
     return secrets.token_bytes(KEY_BYTES)
 
 
 def index_changes(
     rows: Sequence[IndexRow], runs: Sequence[IndexRow], kept_from: int
 ) -> tuple[list[IndexRow], list[Include]]:
-    """Add new runs to the index. Return all index rows, and the changes to write.
-
-    Also drops up to 16 rows whose versions were all truncated.
-    """
+    """Return the index with new runs, without up to 16 truncated rows, and the changes to write."""
     # Dropping is bounded to keep the transaction small.
     gone = [row for row in rows if row.last < kept_from][:_DROPPED_AT_ONCE]
     kept = list(rows[len(gone) :])

@@ -1,7 +1,5 @@
 """Read and write typed properties of rows, and report corrupt rows."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
@@ -126,10 +124,7 @@ def report(error: StoredDataError) -> None:
 
 
 class reading:  # noqa: N801 - used like a function; a class is faster than @contextmanager
-    """Context manager that converts exceptions from reading a row, or from the event store, to `StoredDataError`.
-
-    `what` is the subject of the error message. If `table` is given, the error names the table and its store.
-    """
+    """Context manager that converts exceptions from reading to `StoredDataError`, about `what` in `table`."""
 
     __slots__ = ("_row", "_stream", "_table", "_what")
 
@@ -162,7 +157,6 @@ class reading:  # noqa: N801 - used like a function; a class is faster than @con
 
 
 def reading_row(what: str, row: Row) -> reading:
-    """Return `reading` for a row of a table."""
     return reading(what, row.row_key, row.partition_key)
 
 
@@ -226,8 +220,7 @@ def shown(value: object) -> str:
 
 
 INT32 = 2**31 - 1
-INT64 = 2**63 - 1
-"""The largest integer properties: plain, and `Int64`."""
+INT64 = 2**63 - 1  # the largest integer properties: plain, and `Int64`
 
 
 def number(properties: Properties, name: str, default: int | None = None, *, most: int = INT64) -> int:
@@ -241,12 +234,10 @@ def number(properties: Properties, name: str, default: int | None = None, *, mos
 
 
 def text(properties: Properties, name: str) -> str:
-    """Return a text property."""
     return _typed(properties, name, str)
 
 
 def time(properties: Properties, name: str) -> datetime:
-    """Return a time property."""
     return _typed(properties, name, datetime)
 
 

@@ -4,8 +4,6 @@ Values without a JSON form become objects: `{"base64": "AP8="}`, `{"float": "nan
 dict with keys that are not text.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import math
@@ -46,8 +44,7 @@ def _json(value: Any) -> Any:  # noqa: ANN401 - any value of msgpack, and of JSO
     return value
 
 
-ABSENT = "(absent)"
-"""Shown for a field that is missing on one side."""
+ABSENT = "(absent)"  # shown for a field that is missing on one side
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +82,7 @@ _SHOWN = 5
 
 
 def read_state(codec: StateCodec, encoded: bytes, of: str) -> State:
-    """Decode a stored state of the current schema version. `of` names the object in errors.
-
-    Raises `CodecError` if the state is invalid, or changes in a round trip.
-    """
+    """Decode a current state of the object `of`. Raises `CodecError` if it is invalid, or changes in a round trip."""
     name = codec.model_type.__name__
     try:
         state = codec.reread(encoded)

@@ -6,30 +6,258 @@ be deleted. Its versions may come from several commits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from operator import sub
+from typing import Any, NamedTuple
 
 import msgpack
+import zstandard
 
 from eventstore import EventData, Int64, RecordedEvent, Value
 from eventstore.header import EVENT
+from handlers import Published
 from handlers.codec import unpack
 from runtime.clock import to_datetime
-from runtime.messages.envelope import IdKey, id_text, pack_ids, unpack_ids
-from runtime.versions.columns import (
-    StateVersion,
-    VersionColumns,
-    compress,
-    decompress,
-    pack_columns,
-    unpack_columns,
-)
+from runtime.messages import envelope
+from runtime.messages.envelope import SIZE, Columnar, IdKey, pieces
+from runtime.messages.parsing import Deliveries
+from runtime.versions import limits
+from runtime.versions import properties as typed
 from runtime.versions.limits import ID_CHUNKS
-from runtime.versions.properties import INT32, chunk_names, expect, join, microseconds, number, reading, split
+from runtime.versions.properties import expect, expect_all
 
-ID_PROPERTIES = chunk_names("Ids", ID_CHUNKS)
-DATA_PROPERTIES = chunk_names("Data", 14)
+FORMAT = 2
+
+
+class StateVersion(NamedTuple):
+    """The record of one version. Times are in microseconds since 1970 UTC."""
+
+    message_id: IdKey
+    type: str
+    fingerprint: bytes
+    now: int
+    enqueued_at: int | None
+    headers: Mapping[str, str] | None
+    captured: Mapping[str, bytes] | None
+    revision: int
+    outputs_digest: bytes
+    state_digest: bytes
+    after: bytes | None  # the encoded state; None: unchanged
+
+
+@dataclass(slots=True)
+class VersionColumns(Columnar[StateVersion]):
+    """Versions by column: each list holds one field of `StateVersion`."""
+
+    row = StateVersion
+
+    message_ids: list[IdKey] = field(default_factory=list)
+    types: list[str] = field(default_factory=list)
+    fingerprints: list[bytes] = field(default_factory=list)
+    nows: list[int] = field(default_factory=list)
+    enqueued_at: list[int | None] = field(default_factory=list)
+    headers: list[Mapping[str, str] | None] = field(default_factory=list)
+    captured: list[Mapping[str, bytes] | None] = field(default_factory=list)
+    revisions: list[int] = field(default_factory=list)
+    outputs_digests: list[bytes] = field(default_factory=list)
+    state_digests: list[bytes] = field(default_factory=list)
+    afters: list[bytes | None] = field(default_factory=list)
+
+    def states_before(self, state: bytes) -> list[bytes]:
+        states = []
+        for after in self.afters:
+            states.append(state)
+            state = state if after is None else after
+        return states
+
+    def after(self, state: bytes) -> bytes:
+        """Return the encoded state after the last version. `state`: the one before the first."""
+        return next((after for after in reversed(self.afters) if after is not None), state)
+
+
+def size_beside_state(
+    type_: str, headers: Mapping[str, str] | None, captured: Mapping[str, bytes] | None
+) -> int:
+    """Estimate the bytes of a version before compression, without its state."""
+    size = 80 + len(type_)
+    if captured:
+        size += sum(4 * len(name) + len(value) for name, value in captured.items())
+    if headers:
+        size += 4 * sum(len(name) + len(value) for name, value in headers.items())
+    return size
+
+
+class Columns(NamedTuple):
+    """The decoded columns of some versions."""
+
+    schema: int
+    before: bytes | None  # the state before them; None in a segment, where it follows from the one before
+    versions: VersionColumns
+
+
+def pack_columns(schema: int, before: bytes | None, versions: VersionColumns) -> bytes:
+    """Encode versions by column, without their ids."""
+    start = versions.nows[0]
+    columns = (
+        FORMAT,
+        schema,
+        before,
+        versions.types,
+        b"".join(versions.fingerprints),
+        b"".join(versions.outputs_digests),
+        b"".join(versions.state_digests),
+        start,
+        [now - start for now in versions.nows],
+        _deltas(versions.enqueued_at),
+        versions.headers if any(versions.headers) else None,
+        versions.captured if any(versions.captured) else None,
+        versions.revisions,
+        versions.afters,
+    )
+    packed: bytes = msgpack.packb(columns)
+    return packed
+
+
+def unpack_columns(data: bytes, ids: list[IdKey]) -> Columns:
+    """Decode the versions that messages with these ids made. Raises one of `properties.UNREADABLE`."""
+    columns = unpack(data, strict_map_key=False)
+    if columns[0] != FORMAT:
+        raise ValueError(f"format {columns[0]} is unknown; this code reads format {FORMAT}")
+    (_, schema, before, types, fingerprints, outputs, states, start, nows, enqueued, headers, captured, revisions,
+     afters) = columns  # fmt: skip
+    count, start = len(ids), expect(start, int)
+    deltas = expect_all(enqueued, int, None)
+    moments = accumulate(delta or 0 for delta in deltas)
+    versions = VersionColumns(
+        ids,
+        expect_all(types, str),
+        pieces(expect(fingerprints, bytes), SIZE),
+        [start + delta for delta in expect_all(nows, int)],
+        [None if delta is None else moment for delta, moment in zip(deltas, moments, strict=True)],
+        _mappings(headers, str) or [None] * count,
+        _mappings(captured, bytes) or [None] * count,
+        expect_all(revisions, int),
+        pieces(expect(outputs, bytes), SIZE),
+        pieces(expect(states, bytes), SIZE),
+        expect_all(afters, bytes, None),
+    )
+    lengths = {len(column) for column in versions.columns()}
+    if lengths != {count}:
+        raise ValueError(f"its columns have {sorted(lengths)} values for {count} message ids")
+    return Columns(expect(schema, int), expect(before, bytes, None), versions)
+
+
+def _deltas(moments: Sequence[int | None]) -> list[int | None]:
+    # The common case, without missing times, is faster.
+    if None not in moments:
+        return list(map(sub, moments, (0, *moments)))
+    previous = 0
+    deltas: list[int | None] = []
+    for moment in moments:
+        deltas.append(None if moment is None else moment - previous)
+        previous = previous if moment is None else moment
+    return deltas
+
+
+def _mappings(column: Any, kind: type) -> list[Any] | None:  # noqa: ANN401 - as it was stored
+    """Return a column of dicts with text keys and values of `kind`, or `None` if it is empty. Raises `TypeError`."""
+    for mapping in filter(None, expect_all(column, dict, None) if column else ()):
+        expect_all(list(mapping), str), expect_all(list(mapping.values()), kind)
+    return column or None
+
+
+# zstandard: a checksum detects corruption, and the decompressed size is bounded.
+
+_LEVEL = 3
+_MIN_DICTIONARY = 512  # a smaller one is not worth its overhead
+_MAX_BYTES = 2 * limits.MAX_RUN_RAW_BYTES
+"""Larger than the limit of a run, which the last version and the state before the first may exceed."""
+
+
+class _Zstandard(threading.local):
+    """A compressor and a decompressor per thread, because making them costs more than compressing a small run."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_zstandard = _Zstandard()
+
+
+def compress(data: bytes, dictionary: bytes = b"") -> bytes:
+    """Compress bytes. Text that also occurs in the dictionary takes almost no space."""
+    if len(dictionary) < _MIN_DICTIONARY:
+        return _zstandard.compressor.compress(data)
+    known = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+    return zstandard.ZstdCompressor(level=_LEVEL, dict_data=known, write_checksum=True).compress(data)
+
+
+def decompress(data: bytes, dictionary: bytes = b"") -> bytes:
+    """Decompress bytes with the dictionary of `compress`. Raises `ValueError` and `ZstdError`."""
+    size = zstandard.frame_content_size(data)
+    if not 0 <= size <= _MAX_BYTES:
+        raise ValueError(f"{size} bytes after decompression exceed the limit of a run")
+    if len(dictionary) < _MIN_DICTIONARY:
+        return _zstandard.decompressor.decompress(data, max_output_size=_MAX_BYTES)
+    known = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+    return zstandard.ZstdDecompressor(dict_data=known).decompress(data, max_output_size=_MAX_BYTES)
+
+
+class Made(NamedTuple):
+    """The result of one handler call, except the state. `position`: the position of the delivery."""
+
+    position: int
+    now: int
+    revision: int
+    captured: Mapping[str, bytes] | None
+    published: Sequence[Published]
+
+
+@dataclass(slots=True)
+class MadeColumns(Columnar[Made]):
+    """Results of handler calls by column: each list holds one field of `Made`."""
+
+    row = Made
+
+    positions: list[int] = field(default_factory=list)
+    nows: list[int] = field(default_factory=list)
+    revisions: list[int] = field(default_factory=list)
+    captured: list[Mapping[str, bytes] | None] = field(default_factory=list)
+    published: list[Sequence[Published]] = field(default_factory=list)
+
+
+def version_columns(deliveries: Deliveries, made: MadeColumns, states: Sequence[bytes]) -> VersionColumns:
+    """Make the records of consecutive versions. `states`: encoded, before the first version and after each."""
+    envelopes, positions = deliveries.envelopes, made.positions
+    return VersionColumns(
+        _at(positions, deliveries.keys),
+        _at(positions, envelopes.types),
+        _at(positions, deliveries.fingerprints),
+        list(made.nows),
+        _at(positions, envelopes.enqueued_at),
+        [envelope.without_trace(dict(each)) if each else None for each in _at(positions, envelopes.headers)],
+        list(made.captured),
+        list(made.revisions),
+        list(map(envelope.digest_outputs, made.published)),
+        list(map(envelope.digest_state, states[1:])),
+        [None if after == before else after for before, after in pairwise(states)],
+    )
+
+
+def _at(positions: Sequence[int], column: Sequence[Any]) -> list[Any]:
+    # Nearly always they are contiguous, and a slice is fastest.
+    first, last = positions[0], positions[-1]
+    if last - first + 1 == len(positions):
+        return list(column[first : last + 1])
+    return [column[position] for position in positions]
+
+
+ID_PROPERTIES = typed.chunk_names("Ids", ID_CHUNKS)
+DATA_PROPERTIES = typed.chunk_names("Data", 14)
 INDEX_PROPERTIES = ["First", "Count", "Commits", "Newest", "Undated"]
 """The properties of a run without message ids and states."""
 
@@ -56,7 +284,6 @@ class RunIndex:
 
     @property
     def last(self) -> int:
-        """The number of the last version."""
         return self.first + self.count - 1
 
     @property
@@ -77,12 +304,10 @@ class Run:
 
     @property
     def last(self) -> int:
-        """The number of the last version."""
         return self.first + len(self.versions) - 1
 
     @property
     def ids(self) -> list[IdKey]:
-        """The message ids of the versions, in order."""
         return self.versions.message_ids
 
     @property
@@ -91,18 +316,22 @@ class Run:
         return self.versions.after(self.before)
 
     def states_before(self) -> list[bytes]:
-        """Return the encoded state before each version."""
         return self.versions.states_before(self.before)
 
+    def all(self) -> list[Version]:
+        """Return the versions, oldest first."""
+        commits = [commit for commit in self.commits for _ in range(commit.length)]
+        rows = zip(self.versions, self.states_before(), commits, strict=True)
+        return [
+            Version(number, row, before, before if row.after is None else row.after, self.schema, *commit[1:])
+            for number, (row, before, commit) in enumerate(rows, self.first)
+        ]
+
     def data(self) -> bytes:
-        """Encode and compress the columns of the run."""
         return compress(pack_columns(self.schema, self.before, self.versions))
 
     def event(self, data: bytes | None = None) -> EventData:
-        """Encode the run as an event. Raises `ValueError` if the event does not fit a row.
-
-        `data`: its compressed columns, if the caller already has them.
-        """
+        """Encode the run as an event. `data`: its compressed columns, if known. Raises `ValueError` if too large."""
         newest, undated = dates(self.versions.enqueued_at)
         properties: dict[str, Value] = {
             "First": Int64(self.first),
@@ -113,8 +342,8 @@ class Run:
         }
         if newest is not None:
             properties["Newest"] = to_datetime(newest)
-        split(properties, ID_PROPERTIES, pack_ids(self.ids))
-        split(properties, DATA_PROPERTIES, self.data() if data is None else data)
+        typed.split(properties, ID_PROPERTIES, envelope.pack_ids(self.ids))
+        typed.split(properties, DATA_PROPERTIES, self.data() if data is None else data)
         return EventData(properties)
 
 
@@ -134,10 +363,10 @@ def read_index(event: RecordedEvent) -> RunIndex:
             expect(each.written_at, int), expect(each.number, int, None)
         index = RunIndex(
             event=event.version,
-            first=number(properties, "First"),
-            count=number(properties, "Count", most=INT32),
+            first=typed.number(properties, "First"),
+            count=typed.number(properties, "Count", most=typed.INT32),
             commits=commits,
-            newest=microseconds(properties, "Newest"),
+            newest=typed.microseconds(properties, "Newest"),
             undated=expect(properties["Undated"], bool),
         )
         if index.first < 1 or any(commit.length < 1 for commit in commits):
@@ -152,7 +381,7 @@ def read_ids(event: RecordedEvent) -> list[IdKey]:
     """Decode the message ids of a run. Raises `StoredDataError`."""
     index = read_index(event)
     with _reading(event):
-        ids = unpack_ids(join(event.properties, ID_PROPERTIES))
+        ids = envelope.unpack_ids(typed.join(event.properties, ID_PROPERTIES))
         if len(ids) != index.count:
             raise ValueError(f"it holds {len(ids)} message ids for {index.count} versions")
     return ids
@@ -162,12 +391,12 @@ def read_run(event: RecordedEvent) -> Run:
     """Decode a run. Raises `StoredDataError`."""
     index, ids = read_index(event), read_ids(event)
     with _reading(event):
-        columns = unpack_columns(decompress(join(event.properties, DATA_PROPERTIES)), ids)
+        columns = unpack_columns(decompress(typed.join(event.properties, DATA_PROPERTIES)), ids)
     return Run(index.first, columns.schema, columns.before or b"", columns.versions, index.commits)
 
 
-def _reading(event: RecordedEvent) -> reading:
-    return reading(f"The run in event {event.version}", f"{EVENT}{event.version:010d}")
+def _reading(event: RecordedEvent) -> typed.reading:
+    return typed.reading(f"The run in event {event.version}", f"{EVENT}{event.version:010d}")
 
 
 class Version(NamedTuple):
@@ -184,28 +413,4 @@ class Version(NamedTuple):
 
     @property
     def message_id(self) -> str:
-        """The id of the message that made the version."""
-        return id_text(self.record.message_id)
-
-
-class RunVersions:
-    """The versions of one run, created on demand."""
-
-    __slots__ = ("_commits", "_records", "_run", "_states")
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._records = list(run.versions)
-        self._states = run.states_before()
-        self._commits = [commit for commit in run.commits for _ in range(commit.length)]
-
-    def __iter__(self) -> Iterator[Version]:
-        return map(self.at, range(len(self._states)))
-
-    def at(self, position: int) -> Version:
-        """Return the version at an index of the run."""
-        run, record, before = self._run, self._records[position], self._states[position]
-        after, commit = before if record.after is None else record.after, self._commits[position]
-        number = run.first + position
-        written = commit.batch, commit.written_at, commit.number
-        return Version(number, record, before, after, run.schema, *written)
+        return envelope.id_text(self.record.message_id)

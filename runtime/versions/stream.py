@@ -5,29 +5,17 @@ ones in runs, one event each, whose message ids are indexed. Loading costs a que
 with duplicates, and one for the newest run if its state exceeds the header. Appending costs one transaction.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from eventstore import (
-    PAGE_SIZE,
-    EventData,
-    Include,
-    InvalidKeyError,
-    KeyRange,
-    Partition,
-    Properties,
-    RecordedEvent,
-    Row,
-    Stream,
-    Table,
-)
+from eventstore import EventData, Include, KeyRange, Partition, Properties, RecordedEvent, Row, Stream, Table
+from eventstore.errors import InvalidKeyError
 from eventstore.header import HEADER, is_tombstone
 from eventstore.keys import escape
+from eventstore.port import PAGE_SIZE
 from eventstore.reading import Selection, stream_read
 from eventstore.stream import read_headers
 from handlers.app import HandlerDefinition
@@ -36,28 +24,22 @@ from runtime.errors import StoredDataError, UsageError
 from runtime.messages.envelope import IdKey, pack_ids
 from runtime.messages.parsing import Deliveries
 from runtime.versions import dead_letters, index, limits
-from runtime.versions.columns import MadeColumns, StateVersion, version_columns
 from runtime.versions.dead_letters import NO_LETTERS, Letter, Letters
 from runtime.versions.head import HEAD_PROPERTIES, NO_EVENT, Head, Segment, Tail, is_of_state, read_head
-from runtime.versions.index import (
-    IndexRow,
-    VersionPosition,
-    candidates,
-    index_changes,
-    key_after,
-    read_index_row,
-)
+from runtime.versions.index import IndexRow, VersionPosition
 from runtime.versions.properties import damaged_row, error_location, one_of_many, reading
 from runtime.versions.run import (
     DATA_PROPERTIES,
     ID_PROPERTIES,
     INDEX_PROPERTIES,
     Commit,
+    MadeColumns,
     Run,
-    RunVersions,
+    StateVersion,
     Version,
     read_ids,
     read_run,
+    version_columns,
 )
 
 
@@ -76,7 +58,7 @@ class LoadedVersions:
         self._tail = tail
         self._events = {event.version: event for event in events}
         self._places: dict[IdKey, tuple[int, int]] = {}
-        self._decoded: tuple[int, RunVersions] | None = None
+        self._decoded: tuple[int, list[Version]] | None = None
         if tail is not None:
             ids_of_tail = tail.ids()
             if not wanted.isdisjoint(ids_of_tail):
@@ -103,11 +85,10 @@ class LoadedVersions:
         if self._decoded is None or self._decoded[0] != event:
             tail = self._tail if event == NO_EVENT else None
             run = read_run(self._events[event]) if tail is None else tail.run()
-            self._decoded = (event, RunVersions(run))
-        return self._decoded[1].at(position)
+            self._decoded = (event, run.all())
+        return self._decoded[1][position]
 
     def event(self, number: int) -> RecordedEvent | None:
-        """Return the event of a run, or `None` if the event was not read."""
         return self._events.get(number)
 
 
@@ -131,7 +112,6 @@ class History(NamedTuple):
     newest: NewestState = NewestState()  # empty if the stream was loaded without it
 
     def has(self, message_id: IdKey) -> bool:
-        """Return whether a message made a version."""
         return message_id in self.appended or message_id in self.found
 
     def find(self, message_id: IdKey) -> Version | None:
@@ -158,10 +138,7 @@ class Packed(NamedTuple):
 
 
 class Packer:
-    """Packs the new versions of one commit into a segment of the tail or, if they are many or large, into runs.
-
-    Only this class decides whether a transaction is full. Versions added since the last run was closed are *open*.
-    """
+    """Packs new versions into a segment or runs, and decides what is full. Those since the last run are *open*."""
 
     def __init__(
         self, deliveries: Deliveries, head: Head, newest: NewestState, batch: str | None, number: int | None
@@ -181,10 +158,7 @@ class Packer:
         self.is_full = False  # another run may not fit the transaction, or too much memory is taken
 
     def room(self) -> tuple[int, int]:
-        """Return how many versions may be added at once, and the raw bytes after which to ask again.
-
-        Closes a full run.
-        """
+        """Return how many versions may be added at once, and the bytes after which to ask again. Closes a full run."""
         open_ = len(self.made) - self._begin
         if open_ >= limits.MAX_RUN_VERSIONS or self._open_bytes >= limits.MAX_RUN_RAW_BYTES:
             self._close(self.made.nows[-1])
@@ -201,10 +175,10 @@ class Packer:
         if self._closed_bytes + self._open_bytes >= limits.MAX_TRANSACTION_RAW_BYTES:
             self.is_full = True
 
-    def version(self, index: int) -> tuple[StateVersion, bytes, bytes]:
-        """Return the record of a new version, and the encoded states before and after it. `index` begins at 0."""
-        before, after = states = self.states[index : index + 2]
-        (record,) = version_columns(self._deliveries, self.made[index : index + 1], states)
+    def version(self, position: int) -> tuple[StateVersion, bytes, bytes]:
+        """Return the record of a new version, and the encoded states before and after it. `position` begins at 0."""
+        before, after = states = self.states[position : position + 2]
+        (record,) = version_columns(self._deliveries, self.made[position : position + 1], states)
         return record, before, after
 
     def pack(self, written_at: int) -> Packed:
@@ -223,7 +197,6 @@ class Packer:
         return Packed(runs[-1].last, None, [*replaced, *runs])
 
     def head_after(self, head: Head, packed: Packed) -> Head:
-        """Return the head after storing `packed`."""
         stored = packed.last - head.versions
         return head._replace(
             state=self.states[stored],
@@ -249,7 +222,6 @@ class Packer:
         return segment if segment.size <= limits.MAX_SEGMENT_BYTES else None
 
     def _close(self, written_at: int) -> None:
-        """Encode the open versions as runs."""
         begin, before = self._begin, self.states[self._begin]
         versions = version_columns(self._deliveries, self.made[begin:], self.states[begin:])
         commit = Commit(len(versions), self._batch, written_at, self._number)
@@ -262,7 +234,6 @@ class Packer:
         self.is_full = is_full or len(sizes) >= limits.MAX_TRANSACTION_RUNS
 
     def _fitting(self) -> list[PackedRun]:
-        """Return the first runs that fit one transaction, at least one."""
         fitting, room = self._runs[:1], limits.MAX_TRANSACTION_BYTES - self._runs[0].size
         for run in self._runs[1 : limits.MAX_TRANSACTION_RUNS]:
             room -= run.size
@@ -273,7 +244,6 @@ class Packer:
 
 
 def _split(run: Run) -> list[PackedRun]:
-    """Encode a run, split in halves until each part fits a row."""
     data, versions = run.data(), run.versions
     fits = len(data) <= limits.MAX_RUN_DATA_BYTES and len(pack_ids(run.ids)) <= limits.MAX_RUN_ID_BYTES
     if fits or len(versions) == 1:
@@ -327,7 +297,6 @@ def stream_partition(table: Table, handler: str, business_id: str) -> Partition:
 
 
 def is_key(key: str) -> bool:
-    """Return whether a partition key is short enough."""
     try:
         escape(key)
     except InvalidKeyError:
@@ -336,10 +305,7 @@ def is_key(key: str) -> bool:
 
 
 async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: Collection[IdKey]) -> History:
-    """Read the newest state of a stream, and the versions that messages with these ids made.
-
-    Raises `StreamTruncatedError` if a concurrent truncation deletes a run, and `StoredDataError`.
-    """
+    """Read the newest state of a stream, and the versions of some messages. Raises `StreamTruncatedError`."""
     partition = stream_partition(table, handler.name, business_id)
     codec = handler.codec
     history = await _find_versions(partition, ids)
@@ -360,7 +326,6 @@ async def _write_header(stream: Stream, properties: Properties, includes: Sequen
 
 
 async def _newest(history: History) -> NewestState:
-    """Return the stored newest state, from the header, the tail or the newest run."""
     head, number = history.head, history.stream.version
     if head.state is not None:
         return NewestState(head.state, head.schema)
@@ -376,10 +341,7 @@ async def _newest(history: History) -> NewestState:
 async def find_versions(
     table: Table, handler: str, business_id: str, ids: Collection[IdKey]
 ) -> History | None:
-    """Read a stream as `load` does, but without its newest state. Return `None` if the stream does not exist.
-
-    Raises `StreamTruncatedError` and `StoredDataError`.
-    """
+    """Read a stream as `load` does, without its newest state, or return `None`. Raises `StreamTruncatedError`."""
     partition = stream_partition(table, handler, business_id)
     with error_location(table, partition.key):
         return await _find_versions(partition, ids)
@@ -392,9 +354,9 @@ async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> Histor
         return None
     stream, rows = read
     head = read_head(stream.properties or {})
-    index_rows = [read_index_row(row) for row in rows if row.row_key.startswith(index.PREFIX)]
+    index_rows = [index.read_index_row(row) for row in rows if row.row_key.startswith(index.PREFIX)]
     wanted = ids if isinstance(ids, set | frozenset) else set(ids)
-    named = [each for each in candidates(index_rows, wanted) if each.event >= stream.first_version]
+    named = [each for each in index.candidates(index_rows, wanted) if each.event >= stream.first_version]
     events = await _read_runs(stream, {place.event for place in named})
     with reading("The index of ids", index.PREFIX):
         found = LoadedVersions(head.tail, events, wanted, named)
@@ -403,36 +365,29 @@ async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> Histor
 
 
 async def append(history: History, new: StreamUpdate, beside: Sequence[Include] = ()) -> History:
-    """Append versions and replace the head in one transaction with optimistic concurrency. Return the new history.
-
-    `beside`: changes of other rows in the partition. Raises `ConcurrencyConflictError`. After this error, and after
-    `StoreUnavailableError`, load the stream again.
-    """
+    """Append versions and replace the head in one transaction, unless the stream has changed. Return the history."""
     stream, properties = history.stream, new.head.properties()
     letters, includes = history.letters, list(beside)
     if new.letters is not None:
         letters, changes = letters.changed(new.letters)
         includes = [*changes, *includes]
-    newest, index = history.newest, history.index_rows
+    newest, rows = history.newest, history.index_rows
     if new.head.versions > history.head.versions:
         newest = NewestState(new.head.state or b"", new.head.schema)
     if new.runs:
-        key, numbered = key_after(index), enumerate(new.runs, stream.version + 1)
+        key, numbered = index.key_after(rows), enumerate(new.runs, stream.version + 1)
         added = [IndexRow.of(run.first, event, run.ids, key) for event, run in numbered]
-        index, changes = index_changes(index, added, new.head.kept_from)
+        rows, changes = index.index_changes(rows, added, new.head.kept_from)
         events = [run.event for run in new.runs]
         written = await Stream.write(stream, *events, properties=properties, includes=[*changes, *includes])
         stream = written.stream
     else:
         stream = await _write_header(stream, properties, includes)
-    return History(stream, new.head, index, history.found, history.appended, letters, newest)
+    return History(stream, new.head, rows, history.found, history.appended, letters, newest)
 
 
 async def copy_versions(history: History, head: Head, runs: Sequence[Run], last: int) -> History:
-    """Append the runs of another stream, which has this head, up to its version `last`. Skips runs that exist already.
-
-    Until the caller changes it, the new head says that versions up to `last` are shared. Costs a transaction per run.
-    """
+    """Append the runs of another stream, with this head, up to version `last`. Costs a transaction per run."""
     for run in runs:
         count = last - run.first + 1
         if count <= 0 or run.first <= history.head.versions:
@@ -450,7 +405,6 @@ async def copy_versions(history: History, head: Head, runs: Sequence[Run], last:
 
 
 async def _read_runs(stream: Stream, needed: Collection[int]) -> list[RecordedEvent]:
-    """Read the runs in some events. Costs one request for each contiguous range."""
     if max(needed, default=0) > stream.version:
         raise StoredDataError(
             f"The index of message ids refers to event {max(needed)}, but the stream has only {stream.version}.",
@@ -479,18 +433,13 @@ class StreamSummary:
 
     @property
     def key(self) -> str:
-        """The partition key of the stream."""
         return f"{self.handler}-{self.business_id}"
 
 
 async def summaries(
     table: Table, handler: str | None = None, prefix: str = ""
 ) -> AsyncIterator[StreamSummary]:
-    """Yield the streams of a table in key order, of one handler or all. Costs one request for every 1,000 streams.
-
-    `prefix` filters business ids, but without a handler all headers are read. Skips corrupt streams within
-    `collecting`.
-    """
+    """Yield the streams of a table in key order, of one handler or all. Skips corrupt ones within `collecting`."""
     keys = KeyRange() if handler is None else KeyRange(stream_key(handler, prefix))
     async for stream in state_streams(table, keys, HEAD_PROPERTIES):
         head = None
@@ -503,10 +452,7 @@ async def summaries(
 
 
 async def state_streams(table: Table, keys: KeyRange, header: Sequence[str]) -> AsyncIterator[Stream]:
-    """Yield the state streams in a key range, with some properties. Costs one request for every 1,000 streams.
-
-    Skips corrupt streams within `collecting`.
-    """
+    """Yield the state streams in a range, with some properties. Skips corrupt ones within `collecting`."""
     selection = Selection.of((), [*header, "StateVersions", "StateSchema"])
     async for row in read_headers(table, keys, selection.query, damaged_row(table)):
         stream = None
@@ -532,10 +478,7 @@ async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
 
 
 async def made_by(table: Table, key: str) -> tuple[int, list[IdKey]]:
-    """Return the number of the first stored version, and the message ids of all stored versions.
-
-    Costs one request for every 1,000 runs.
-    """
+    """Return the number of the first stored version, and all message ids, at one request for every 1,000 runs."""
     with error_location(table, key):
         select = [*INDEX_PROPERTIES, *ID_PROPERTIES]
         slice_ = await Stream.try_read(Partition.exact(table, key), select=select, header=HEAD_PROPERTIES)
@@ -549,7 +492,7 @@ async def made_by(table: Table, key: str) -> tuple[int, list[IdKey]]:
 async def versions(table: Table, handler: str, business_id: str) -> list[Version] | None:
     """Return all stored versions, oldest first, or `None` without a stream. Costs one request for every 1,000 runs."""
     found = await read_whole(table, handler, business_id)
-    return None if found is None else [version for run in found[1] for version in RunVersions(run)]
+    return None if found is None else [version for run in found[1] for version in run.all()]
 
 
 async def read_whole(table: Table, handler: str, business_id: str) -> tuple[Head, list[Run]] | None:
@@ -565,10 +508,8 @@ async def read_whole(table: Table, handler: str, business_id: str) -> tuple[Head
 
 
 def is_state_stream(stream: Stream) -> bool:
-    """Return whether a stream holds versions of a state."""
     return "-" in stream.partition.key and is_of_state(stream.properties or {})
 
 
 def _is_of_state(row: Row) -> bool:
-    """Return whether a header row belongs to a state stream, even if the row is corrupt."""
     return "-" in row.partition_key and is_of_state(row.properties) and not is_tombstone(row)

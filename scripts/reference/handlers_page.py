@@ -14,9 +14,9 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, StrictInt, create_model
 
 from handlers import AppError, CaptureError, Context, Message, State
+from handlers.app import business_id_of
 from handlers.codec import INSTEAD, PURE_FACTORIES, SCALARS, Codec, check_model
 from handlers.draws import SeededRandom
-from handlers.handler import business_id_of
 from handlers.lint import RULES
 from scripts.reference.markdown import code, page, table
 

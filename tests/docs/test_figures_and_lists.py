@@ -25,8 +25,8 @@ from handlers.lint import RULES
 from runtime import Envelope
 from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES
 from runtime.algorithms.state_based.decide import FUTURE_TOLERANCE
+from runtime.algorithms.state_based.replay import Verdict
 from runtime.algorithms.state_based.truncation import MINIMUM_AGE
-from runtime.algorithms.state_based.verification import Verdict
 from runtime.batch_options import STORE_VARIABLE, TABLE_VARIABLE
 from runtime.cli import failures, main
 from runtime.cli.options import DEFAULT_MASTER

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from eventstore import drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.messages.digests import fingerprint
-from runtime.messages.envelope import Envelope
+from runtime.messages.envelope import Envelope, fingerprint
 from runtime.messages.outcome import OUTPUT_INDEX_BITS, Outcome, Output, Reason
 from runtime.versions.dead_letters import PREFIX, LetterState, read_letters
 from runtime.versions.stream import versions

@@ -32,8 +32,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from handlers.app import HandlerDefinition
-from handlers.handler import Route
+from handlers.app import HandlerDefinition, Route
 from runtime.clock import to_datetime
 from runtime.messages.parsing import Prepared
 from tests.model.processes import DRAWN, NOW, SECOND, IncomparableTime, Process

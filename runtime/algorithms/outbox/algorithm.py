@@ -11,8 +11,6 @@ An entry belongs to its batch until the batch is published or abandoned. Other b
 entry again, but not finish it.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,19 +20,11 @@ from functools import partial
 from eventstore import ConcurrencyConflictError, InvalidKeyError, Table
 from eventstore.keys import escape
 from handlers import Context
-from handlers.app import HandlerDefinition
-from runtime.algorithms.algorithm import (
-    AT_ONCE,
-    NewId,
-    Publish,
-    failure_of,
-    fresh_id,
-    publish_all,
-    settle,
-)
+from handlers.app import HandlerDefinition, settle
+from runtime.algorithms import algorithm as base
+from runtime.algorithms.algorithm import AT_ONCE, Publish, Refusals, decided_before, has_stream, publish_all
 from runtime.algorithms.outbox.entity import Entities, Entity, Entry
 from runtime.algorithms.outbox.stores import DeduplicationStore, EntryTokens, TokenStore, token_of
-from runtime.algorithms.refusals import Refusals, decided_before, has_stream
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import UsageError
 from runtime.ledger.batch import FORGOTTEN, HELD_BACK, NOTHING, BatchContext, BatchKey, OpenBatches, Seen
@@ -56,7 +46,7 @@ class OutboxAlgorithm(ABC):
     table: Table
     handler: HandlerDefinition
     clock: Clock = system_clock
-    new_id: NewId = fresh_id  # identifies an attempt at a message
+    new_id: base.NewId = base.fresh_id  # identifies an attempt at a message
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     batch: BatchContext = field(default_factory=BatchContext)
     entities: Entities = field(init=False)
@@ -68,11 +58,7 @@ class OutboxAlgorithm(ABC):
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
     ) -> list[Outcome]:
-        """Handle the deliveries of one entity in order, and store the results (first pass). Return the outcomes.
-
-        `seen`: the decisions on earlier deliveries of the entity. Costs one read and one write, plus one lookup per
-        message in the de-duplication store or token store. Raises `RetriesExhaustedError`.
-        """
+        """Handle the deliveries of one entity in order, and store the results (first pass)."""
         letters = deliveries.letters if isinstance(deliveries, Deliveries) else None
         deliveries = [self.storable(delivery) for delivery in deliveries]
         if not is_key(self.entities.key(business_id)):
@@ -102,11 +88,7 @@ class OutboxAlgorithm(ABC):
         seen: Seen = NOTHING,
         letters: Sequence[int] | None = None,
     ) -> tuple[Entity, list[Outcome]]:
-        """Load an entity, handle deliveries, and store the entity once. Stop early if no more dead letters fit.
-
-        `letters`: in a redrive, the numbers of the dead letters that are delivered. Returns the stored entity and the
-        outcomes of the handled deliveries.
-        """
+        """Load an entity, handle deliveries, and store it once. Stop early if no more dead letters fit."""
         loaded = entity = await self.entities.load(self.entities.key(business_id))
         refusals = Refusals(entity.letters, self.batch, letters)
         attempts: dict[IdKey, str] = {}
@@ -199,7 +181,7 @@ class OutboxAlgorithm(ABC):
         except BaseException as error:
             if is_from_outside(error):
                 raise
-            failed = failure_of(context.exceeded or error)
+            failed = base.failure_of(context.exceeded or error)
             return self.refused(message, failed.reason, str(failed))
         if context.documents:
             raise UsageError(
@@ -228,7 +210,6 @@ class OutboxAlgorithm(ABC):
         )
 
     def refused(self, message: Prepared, reason: Reason, problem: str) -> Outcome:
-        """Return the dead letter for a rejected message."""
         name, length = self.handler.name, self.batch.limits.error
         return dead_letter(message.envelope, reason, problem, name, message.business_id, length=length)
 
@@ -238,11 +219,7 @@ class OutboxAlgorithm(ABC):
         return self.refused(message, Reason.ID_REUSED, problem)
 
     async def finish(self, business_id: str, message_ids: Collection[IdKey]) -> None:
-        """Finish messages of one entity after the commit of their outcomes (second pass). Idempotent.
-
-        Skips entries of other open batches. Costs two requests, or one if no entry is left, plus those to the
-        de-duplication store or token store.
-        """
+        """Finish messages of an entity after their commit (second pass), not of other open batches. Idempotent."""
 
         async def finish_once() -> None:
             entity = await self.entities.load(self.entities.key(business_id))
@@ -253,11 +230,7 @@ class OutboxAlgorithm(ABC):
         await until_undisturbed(self.retries, finish_once)
 
     async def unfinished(self, business_id: str, latest: int) -> list[Outcome]:
-        """Return the unfinished messages of one entity whose worker or batch died, as duplicates with outputs.
-
-        These are single messages handled up to `latest` (microseconds), and messages of abandoned batches. Commit these
-        outcomes to publish them, then call `finish`.
-        """
+        """Return messages of an entity whose worker or batch died, to be committed and then finished."""
         key = self.entities.key(business_id)
         entity, left = await until_undisturbed(self.retries, partial(self.make_unfinished_ready, key, latest))
         outcomes, name = [], self.handler.name
@@ -279,7 +252,6 @@ class OutboxAlgorithm(ABC):
         return entity, left
 
     def _after_forgetting(self, entity: Entity, delivery: Delivery) -> Outcome | None:
-        """Return the outcome if the tombstone of the entity rejects the delivery, or `None`."""
         tombstone = entity.tombstone
         if tombstone is None or (isinstance(delivery, Prepared) and delivery.key in entity.outbox):
             return None
@@ -296,7 +268,6 @@ class OutboxAlgorithm(ABC):
     def _outcomes(
         self, entity: Entity, ends: Sequence[Delivery], delivered: set[IdKey], new: Collection[IdKey]
     ) -> list[Outcome]:
-        """Return the final outcomes. Only the first delivery of each message has outputs."""
         outcomes = []
         for end in ends:
             if isinstance(end, Outcome):
@@ -316,14 +287,12 @@ class OutboxAlgorithm(ABC):
         return batch is None or batch == self.batch.key or self._is_over(batch)
 
     def _is_over(self, batch: BatchKey | None) -> bool:
-        """Return whether a batch was published or abandoned. Such a batch publishes no more entries."""
         known = self.batch.open_batches
         return batch is not None and known is not None and known.is_finished(*batch)
 
     # The algorithms override the methods below.
 
     def tables(self) -> Sequence[Table]:
-        """Return the tables that the algorithm uses."""
         return [self.table]
 
     async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:
@@ -331,10 +300,7 @@ class OutboxAlgorithm(ABC):
         return None
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
-        """Do the work that must precede publishing, and return the updated entity.
-
-        `attempts`: the id of this attempt for each message.
-        """
+        """Do the work that must precede publishing, and return the entity. `attempts`: the ids of this attempt."""
         return entity
 
     @abstractmethod
@@ -362,10 +328,7 @@ class OutboxOneByOne:
     publish: Publish
 
     async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
-        """Handle a message as a batch of one, publish its outputs, finish it, and return its outcome.
-
-        See `Algorithm.process`. A dead letter is durable on return.
-        """
+        """Handle a message as a batch of one, publish its outputs, finish it, and return its outcome."""
         algorithm = self.algorithm
         message = algorithm.storable(message)
         if isinstance(message, Outcome) and not has_stream(message):
@@ -395,10 +358,7 @@ class OutboxOneByOne:
         await publish_all(self.algorithm.table, self.publish, _traced(outputs, cause))
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Publish the outputs of messages of crashed workers, and finish the messages. Return the number of messages.
-
-        Costs one request for every 1,000 entities, and one for each entity with unfinished messages.
-        """
+        """Publish the outputs of messages of crashed workers, and finish these. Return their number."""
         latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
         sweep, keys = partial(self._sweep, latest=latest), algorithm.entities.unfinished()
         return sum([await until_undisturbed(algorithm.retries, partial(sweep, key)) async for key in keys])
@@ -411,10 +371,7 @@ class OutboxOneByOne:
         return len(left)
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Forget the ids of messages processed more than `older_than` ago. Return the number of ids.
-
-        Costs one request for every 1,000 entities, one for each entity, and one more for each entity with old ids.
-        """
+        """Forget ids of messages processed more than `older_than` ago. Return their number."""
         latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
         evict, count = partial(algorithm.evict_from, latest=latest, dry_run=dry_run), 0
         async for row in algorithm.entities.rows():
@@ -494,7 +451,6 @@ class TokenBased(OutboxAlgorithm):
     recipients: Recipients
 
     def tables(self) -> Sequence[Table]:
-        """Return the tables of the entities and of the tokens."""
         return [self.table, self.tokens.table]
 
     async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:
@@ -529,11 +485,7 @@ class TokenBased(OutboxAlgorithm):
         return self.if_it_fits(changed.with_entry(message.key, replace(entry, tokens=tokens)), message)
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
-        """Register this attempt, create tokens for the outputs, and commit the attempt, unless another is committed.
-
-        Costs one request for each message and one for the commit, or none if no handler takes the outputs. Registering
-        costs one more unless `invoke` did it.
-        """
+        """Register this attempt, create tokens for the outputs, and commit it, unless another is committed."""
         entity = await self.entities.update(entity, partial(_registered, attempts))
         undecided = {key: attempts[key] for key in _undecided(entity, attempts)}
         if undecided:
@@ -553,10 +505,7 @@ class TokenBased(OutboxAlgorithm):
         return await self.forget(entity, done) if done else entity
 
     async def forget(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
-        """Delete the tokens of lost attempts, then the entries of messages.
-
-        Raises `ConcurrencyConflictError` if no attempt is committed yet: the entity was read too early.
-        """
+        """Delete tokens of lost attempts, then entries. Raises `ConcurrencyConflictError` for an outdated entity."""
         for message_id in message_ids:
             tokens = _tokens(entity.outbox[message_id])
             if not tokens.are_decided:
@@ -568,14 +517,12 @@ class TokenBased(OutboxAlgorithm):
 
 
 def _undecided(entity: Entity, message_ids: Collection[IdKey]) -> list[IdKey]:
-    """Return the messages without a committed attempt."""
     return [
         key for key in message_ids if key in entity.outbox and not _tokens(entity.outbox[key]).are_decided
     ]
 
 
 def _registered(attempts: Mapping[IdKey, str], entity: Entity) -> Entity:
-    """Return the entity with this attempt registered for each undecided message."""
     for key in _undecided(entity, attempts):
         entry, attempt = entity.outbox[key], attempts[key]
         if attempt not in _tokens(entry).attempts:
@@ -584,7 +531,6 @@ def _registered(attempts: Mapping[IdKey, str], entity: Entity) -> Entity:
 
 
 def _committed(attempts: Mapping[IdKey, str], entity: Entity) -> Entity:
-    """Return the entity with this attempt committed for each undecided message."""
     for key in _undecided(entity, attempts):
         entry = entity.outbox[key]
         tokens = _tokens(entry)._replace(committed=attempts[key])
@@ -615,7 +561,6 @@ class OutboxWithDeduplicationStore(OutboxAlgorithm):
     store: DeduplicationStore
 
     def tables(self) -> Sequence[Table]:
-        """Return the tables of the entities and of the store."""
         return [self.table, self.store.table]
 
     async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:

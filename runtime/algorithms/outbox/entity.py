@@ -9,24 +9,13 @@ from typing import Any
 
 import msgpack
 
-from eventstore import (
-    ConcurrencyConflictError,
-    Include,
-    Int64,
-    Page,
-    Partition,
-    Properties,
-    Row,
-    RowError,
-    Table,
-    Value,
-    pages,
-)
+from eventstore import Include, Int64, Page, Partition, Properties, Row, Table, Value, pages
+from eventstore.errors import ConcurrencyConflictError, RowError
 from handlers import Published
 from handlers.app import HandlerDefinition
 from handlers.codec import unpack
+from runtime.algorithms.algorithm import Refusals
 from runtime.algorithms.outbox.stores import EntryTokens
-from runtime.algorithms.refusals import Refusals
 from runtime.clock import to_datetime
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchKey
@@ -34,23 +23,11 @@ from runtime.messages.envelope import IdKey
 from runtime.messages.outcome import Output, outputs_of
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import dead_letters
+from runtime.versions import properties as typed
 from runtime.versions.dead_letters import NO_LETTERS, NONE_WAIT, Letter, Letters, Waiting
 from runtime.versions.head import Tombstone, read_tombstone
 from runtime.versions.limits import MAX_STATE_BYTES
-from runtime.versions.properties import (
-    CHUNK,
-    INT32,
-    chunk_names,
-    expect,
-    join,
-    microseconds,
-    number,
-    reading,
-    reading_row,
-    split,
-    text,
-    written,
-)
+from runtime.versions.properties import expect
 
 _FORMAT = 1
 
@@ -74,29 +51,25 @@ class Entry:
 
     @property
     def to_publish(self) -> tuple[Output, ...]:
-        """The unpublished outputs, with their tokens in the headers."""
         outputs = self.outputs or ()
         return outputs if self.tokens is None else self.tokens.put_into(outputs)
 
     def finished(self) -> Entry:
-        """Return the entry without outputs, which marks the message as finished."""
         return replace(self, outputs=None, type="", batch=None)
 
 
 def pack_entries(entries: Mapping[IdKey, Entry]) -> bytes:
-    """Encode entries for storage."""
     packed: bytes = msgpack.packb((_FORMAT, [_packed(key, entry) for key, entry in entries.items()]))
     return packed
 
 
 def packed_size(key: IdKey, entry: Entry) -> int:
-    """Return the encoded size of one entry, in bytes."""
     return len(msgpack.packb(_packed(key, entry)))
 
 
 def unpack_entries(data: bytes) -> dict[IdKey, Entry]:
     """Decode stored entries. Raises `StoredDataError`."""
-    with reading("The outbox of an entity"):
+    with typed.reading("The outbox of an entity"):
         form, entries = unpack(data)
         if form != _FORMAT:
             raise ValueError(f"format {form} is unknown; this code reads format {_FORMAT}")
@@ -132,8 +105,8 @@ def _entry(fingerprint: bytes, now: int, version: int, *pending: Any) -> Entry: 
 MAX_OUTBOX_BYTES = 512 * 2**10
 """The maximum size when an entry is added. The columns are larger, because attempts are registered later."""
 
-_STATE = chunk_names("State", MAX_STATE_BYTES // CHUNK)
-_OUTBOX = chunk_names("Outbox", MAX_OUTBOX_BYTES // CHUNK + 2)
+_STATE = typed.chunk_names("State", MAX_STATE_BYTES // typed.CHUNK)
+_OUTBOX = typed.chunk_names("Outbox", MAX_OUTBOX_BYTES // typed.CHUNK + 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +129,6 @@ class Entity:
     tombstone: Tombstone | None = None
 
     def with_entry(self, message_id: IdKey, entry: Entry) -> Entity:
-        """Return the entity with an entry added or replaced."""
         before = self.outbox.get(message_id)
         size = self._outbox_size() + packed_size(message_id, entry)
         if before is not None:
@@ -177,7 +149,6 @@ class Entity:
         return self if len(rest) == len(self.outbox) else replace(self, outbox=rest, outbox_bytes=None)
 
     def finished(self, message_ids: Collection[IdKey]) -> Entity:
-        """Return the entity with messages marked as finished, or unchanged if all are finished."""
         found = {key: self.outbox[key] for key in message_ids if key in self.outbox}
         done = {key: entry.finished() for key, entry in found.items() if entry.is_pending}
         return replace(self, outbox={**self.outbox, **done}, outbox_bytes=None) if done else self
@@ -189,7 +160,6 @@ class Entity:
 
     @property
     def pending(self) -> int:
-        """The number of unfinished entries."""
         return sum(entry.is_pending for entry in self.outbox.values())
 
     def pending_of(self, includes: Callable[[BatchKey | None], bool]) -> list[IdKey]:
@@ -218,7 +188,6 @@ class Entity:
         return len(pack_entries(self.outbox)) if self.outbox_bytes is None else self.outbox_bytes
 
     def properties(self) -> Properties:
-        """Encode the entity as properties of a row."""
         properties: dict[str, Value] = {
             "Algorithm": self.algorithm,
             "StateSchema": self.schema,
@@ -226,9 +195,9 @@ class Entity:
             "LastNow": to_datetime(self.last_now),
             "Pending": self.pending,
         }
-        split(properties, _STATE, self.state)
+        typed.split(properties, _STATE, self.state)
         if self.outbox:
-            split(properties, _OUTBOX, pack_entries(self.outbox))
+            typed.split(properties, _OUTBOX, pack_entries(self.outbox))
         if self.letter_rows:
             properties["LetterRows"] = self.letter_rows
         properties.update(self.waiting.properties())
@@ -240,19 +209,19 @@ class Entity:
 def read_entity(row: Row) -> Entity:
     """Decode the row of an entity. Raises `StoredDataError`."""
     properties = row.properties
-    with reading_row("The entity", row):
-        outbox = join(properties, _OUTBOX) if _OUTBOX[0] in properties else None
+    with typed.reading_row("The entity", row):
+        outbox = typed.join(properties, _OUTBOX) if _OUTBOX[0] in properties else None
         return Entity(
             row.partition_key,
-            text(properties, "Algorithm"),
-            expect(join(properties, _STATE), bytes) if _STATE[0] in properties else b"",
-            number(properties, "StateSchema", most=INT32),
-            number(properties, "Version"),
-            microseconds(properties, "LastNow") or 0,
+            typed.text(properties, "Algorithm"),
+            expect(typed.join(properties, _STATE), bytes) if _STATE[0] in properties else b"",
+            typed.number(properties, "StateSchema", most=typed.INT32),
+            typed.number(properties, "Version"),
+            typed.microseconds(properties, "LastNow") or 0,
             {} if outbox is None else unpack_entries(outbox),
             row.etag,
             len(outbox or b""),
-            number(properties, "LetterRows", 0, most=INT32),
+            typed.number(properties, "LetterRows", 0, most=typed.INT32),
             dead_letters.read_waiting(properties),
             tombstone=read_tombstone(properties),
         )
@@ -272,18 +241,13 @@ class Entities:
     retries: RetryPolicy
 
     def key(self, business_id: str) -> str:
-        """Return the partition key of an entity."""
         return f"{self.handler.name}-{business_id}"
 
     def business_id(self, key: str) -> str:
-        """Return the business id in a partition key."""
         return key.removeprefix(self.key(""))
 
     async def load(self, key: str) -> Entity:
-        """Read an entity, or return a new one. Costs one request, or two if it has dead letters.
-
-        Raises `UsageError` if another algorithm wrote the entity, because it recorded messages differently.
-        """
+        """Read an entity, or return a new one. Raises `UsageError` if another algorithm wrote it."""
         initial, schema = self.handler.initial, self.handler.codec.version
         row = await self.table.get(key, ENTITY)
         if row is None:
@@ -299,14 +263,10 @@ class Entities:
         return await with_letters(self.table, entity)
 
     async def store(self, entity: Entity) -> Entity:
-        """Write an entity; see `store_entity`."""
         return await store_entity(self.table, entity)
 
     async def update(self, entity: Entity, change: Callable[[Entity], Entity]) -> Entity:
-        """Store `change(entity)`. After a conflict, load the entity and apply `change` again.
-
-        Costs one request, or none if `change` returns its argument, and two more for each conflict.
-        """
+        """Store `change(entity)`, in one request if it differs. After a conflict, load and change the entity again."""
 
         async def change_it(before: Entity) -> Entity:
             changed = change(before)
@@ -320,8 +280,8 @@ class Entities:
     async def unfinished(self) -> AsyncIterator[str]:
         """Yield the keys of entities with unfinished messages. Costs one request for every 1,000 entities."""
         async for row in self.rows():
-            with reading_row("The entity", row):
-                pending = number(row.properties, "Pending")
+            with typed.reading_row("The entity", row):
+                pending = typed.number(row.properties, "Pending")
             if pending:
                 yield row.partition_key
 
@@ -348,15 +308,12 @@ async def with_letters(table: Table, entity: Entity) -> Entity:
 
 
 async def store_entity(table: Table, entity: Entity) -> Entity:
-    """Write an entity with optimistic concurrency. Costs one request.
-
-    Raises `ConcurrencyConflictError`. After this error or a timeout, read the entity again.
-    """
+    """Write an entity in one request. Raises `ConcurrencyConflictError`; after this or a timeout, read it again."""
     includes: Sequence[Include] = ()
     if entity.refused is not None:
         kept, includes = entity.letters.changed(entity.refused)
         entity = replace(entity, letters=kept, letter_rows=len(kept.rows), refused=None)
-    change = written(ENTITY, entity.properties(), entity.etag)
+    change = typed.written(ENTITY, entity.properties(), entity.etag)
     changes = [change, *(include.operation() for include in includes)]
     try:
         (etag, *_) = await table.transact(entity.key, changes)

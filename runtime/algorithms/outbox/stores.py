@@ -8,15 +8,8 @@ from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
-from eventstore import (
-    ConcurrencyConflictError,
-    Operation,
-    Row,
-    RowExistsError,
-    RowNotFoundError,
-    Table,
-    pages,
-)
+from eventstore import Operation, Row, Table, pages
+from eventstore.errors import ConcurrencyConflictError, RowExistsError, RowNotFoundError
 from eventstore.limits import MAX_OPERATIONS
 from eventstore.port import ANY_ETAG
 from runtime.clock import Clock, system_clock, to_datetime, to_microseconds
@@ -58,10 +51,7 @@ class DeduplicationStore:
             await self._forget(entity, [row_key(message_id)])
 
     async def evict(self, entity: str, latest: int, *, dry_run: bool = False) -> int:
-        """Delete the messages of an entity added up to `latest`, in microseconds. Return their number.
-
-        Costs one request for every 1,000 messages, and one for every 100 deleted.
-        """
+        """Delete the messages of an entity added up to `latest`, in microseconds. Return their number."""
         forgotten = 0
         rows = rows_between(self.table, entity, FIRST, LAST, ["AddedAt"])
         old = [row.row_key async for row in rows if _added_at(row) <= latest]
@@ -99,16 +89,12 @@ def _added_at(row: Row) -> int:
 # transaction can create tokens on condition that the token of their parent message exists. If several handlers take a
 # message, its token has one name and a row for each handler.
 
-HEADER = "token"
-"""The header that holds a token's name."""
-
+HEADER = "token"  # the header that holds a token's name
 PARTITION = "tokens."
 _LAST_PARTITION = f"{PARTITION}~"
 """The range of partition keys of chains. Handler names have no full stop, so no entity has such a key."""
 
-USED = "Used"
-"""The property that marks a token as the parent of others."""
-
+USED = "Used"  # the property that marks a token as the parent of others
 FIRST_IN_CHAIN = "first"
 CHAIN_LENGTH = 32
 _NAME = re.compile("[A-Za-z0-9-]{1,64}/[A-Za-z0-9-]{1,64}")
@@ -123,32 +109,25 @@ class Token(NamedTuple):
 
     @classmethod
     def named(cls, name: str, handler: str) -> Token:
-        """Parse the name of a token."""
         chain, _, id_ = name.rpartition("/")
         return cls(chain, id_, handler)
 
     @property
     def name(self) -> str:
-        """The name that the message carries."""
         return f"{self.chain}/{self.id}"
 
     @property
     def row_key(self) -> str:
-        """The row key of the token."""
         return f"{self.id}-{self.handler}"
 
 
 class TokenStore:
-    """The tokens of messages that were sent but not processed, one row each. By default, a call costs one request.
-
-    Reads must be strongly consistent.
-    """
+    """The tokens of unprocessed messages, one row each. A call costs one request. Reads must be strongly consistent."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
 
     async def exists(self, token: Token) -> bool:
-        """Return whether a token exists."""
         return await self.table.get(PARTITION + token.chain, token.row_key) is not None
 
     async def issue(self, tokens: Sequence[Token]) -> bool:
@@ -167,11 +146,7 @@ class TokenStore:
         return True
 
     async def create(self, parent: Token, tokens: Sequence[Token]) -> None:
-        """Create tokens in the parent's chain, if the parent exists. Call `flush` to make them durable.
-
-        Costs one request for every 99 tokens. Raises `ConcurrencyConflictError` if the parent is gone. After an error
-        some tokens may exist, or appear later, but not after the parent was deleted.
-        """
+        """Create tokens in the parent's chain, if it exists; `flush` makes them durable. 99 tokens are a request."""
         step = MAX_OPERATIONS - 1
         for at in range(0, len(tokens), step):
             inserts = [Operation.insert(token.row_key, {}) for token in tokens[at : at + step]]
@@ -227,10 +202,7 @@ def first_name(message_id: str) -> str:
 
 
 def token_of(message: Envelope, handler: str) -> Token | None:
-    """Return the token that a message carries for a handler; `None` if it has no token, or one of another message.
-
-    Only first tokens can be forged, because tokens of outputs contain a random attempt id.
-    """
+    """Return the token that a message carries for a handler; `None` without one, or for that of another message."""
     name = (message.headers or {}).get(HEADER)
     if not name or not _NAME.fullmatch(name):
         return None
@@ -240,7 +212,6 @@ def token_of(message: Envelope, handler: str) -> Token | None:
 
 
 def with_token(headers: Mapping[str, str], name: str) -> dict[str, str]:
-    """Return headers with a token's name added."""
     return {**headers, HEADER: name}
 
 
@@ -273,7 +244,6 @@ class EntryTokens(NamedTuple):
         return self._replace(attempts=(*self.attempts, attempt)) if any(self.recipients) else self
 
     def of_attempt(self, attempt: str) -> list[Token]:
-        """Return the tokens that an attempt creates for all outputs."""
         return [
             Token(self.incoming.chain, f"{attempt}-{index}", handler)
             for index, handlers in enumerate(self.recipients)
@@ -286,7 +256,6 @@ class EntryTokens(NamedTuple):
         return [token for attempt in lost for token in self.of_attempt(attempt)]
 
     def put_into(self, outputs: Sequence[Output]) -> tuple[Output, ...]:
-        """Add token names to the headers of outputs."""
         found = []
         for index, output in enumerate(outputs):
             name = f"{self.incoming.chain}/{self.committed or ''}-{index}"

@@ -4,26 +4,16 @@ A *new* message is handled on the newest state and adds a version. A *known* one
 own, and compared with the recorded digests. All others are *rejected*. Pure except for clock and captured values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from math import inf
 from typing import TypeVar
 
 from handlers import CodecError, Context, Published
-from handlers.app import HandlerDefinition
-from handlers.handler import Method
-from runtime.algorithms.algorithm import failure_of, settle
-from runtime.algorithms.refusals import decided_before
-from runtime.algorithms.state_based.replay import (
-    IN_A_ROW,
-    Copy,
-    Replayed,
-    Replayer,
-    find_difference,
-    meets_digests,
-)
+from handlers.app import HandlerDefinition, Method, settle
+from runtime.algorithms.algorithm import decided_before, failure_of
+from runtime.algorithms.state_based import replay
+from runtime.algorithms.state_based.replay import Copy, Replayed, Replayer, find_difference
 from runtime.algorithms.state_based.transaction import CommitDraft, Failure, Handled, Newest
 from runtime.clock import Clock, shown_time
 from runtime.documents.store import object_folder
@@ -34,16 +24,13 @@ from runtime.messages.outcome import Outcome, Reason, Status, dead_letter
 from runtime.messages.parsing import Deliveries, Prepared, is_copy
 from runtime.namesakes import is_from_outside
 from runtime.versions import limits
-from runtime.versions.columns import MadeColumns, size_beside_state
+from runtime.versions.run import MadeColumns, size_beside_state
 
 T = TypeVar("T")
 
 
 class Invoker:
-    """Handles consecutive new messages of one stream, each on the state that the previous one made.
-
-    A batch spends most of its time in `run`, so bookkeeping is done once per call, not per message.
-    """
+    """Handles new messages of one stream, each on the state before. Bookkeeping is done once per call of `run`."""
 
     def __init__(
         self,
@@ -64,11 +51,7 @@ class Invoker:
         """The context of the current call. While this is set, an error comes from the handler."""
 
     def handle(self, draft: CommitDraft, first: int, end: int) -> Failure | None:
-        """Handle the messages at positions `first` to `end`, and add their versions to the draft.
-
-        Stops early if the transaction is full, the handler created documents, or a message failed. In the last case,
-        returns the failure.
-        """
+        """Add the versions of some messages, until the draft is full or has documents. Return a failure, if any."""
         versions, size = draft.packer.room()
         part = slice(first, min(end, first + versions))
         handled = self.supervise(partial(self.run, draft.deliveries, part, draft.newest, size, draft.attempt))
@@ -76,7 +59,6 @@ class Invoker:
         return handled.failure
 
     def supervise(self, run: Callable[[], T]) -> T:
-        """Call `run` under the supervision of the handler."""
         return self._handler.interceptor.call(run, lambda: self._context)
 
     def run(
@@ -140,7 +122,6 @@ class Invoker:
         return Handled(made, afters, size, state, documents, failure)
 
     def _place(self, attempt: str | None) -> str | None:
-        """Return the prefix of the document names of an attempt."""
         return attempt and f"{object_folder(self._handler.name, self.business_id)}/{attempt}"
 
 
@@ -153,8 +134,7 @@ def _newest_methods(handler: HandlerDefinition) -> Mapping[str, tuple[Method, in
     }
 
 
-FUTURE_TOLERANCE = 3600 * 1_000_000
-"""How far ahead of the clock `enqueued_at` may be, in microseconds."""
+FUTURE_TOLERANCE = 3600 * 1_000_000  # how far ahead of the clock `enqueued_at` may be, in microseconds
 
 
 class Decider:
@@ -171,10 +151,7 @@ class Decider:
         self._replayer = Replayer(handler, business_id)
 
     def decide(self, draft: CommitDraft) -> None:
-        """Decide deliveries until there are no more, or the draft is full.
-
-        Raises `ReplayFailedError` and `DifferenceError`.
-        """
+        """Decide deliveries until the draft is full or all are. Raises `ReplayFailedError` and `DifferenceError`."""
         draft.outcomes.handler = self._handler.name
         draft.outcomes.business_id = self._business_id
         if draft.head.refuses:
@@ -200,10 +177,7 @@ class Decider:
             position = len(draft.outcomes)
 
     def _to_look_at(self, draft: CommitDraft) -> Sequence[int]:
-        """Return the positions, in order, of deliveries that need a decision. All others are new messages.
-
-        In most groups no unknown message can be rejected, so only duplicates and invalid deliveries remain.
-        """
+        """Return the positions of deliveries that need a decision, in order: in most groups only duplicates."""
         messages, head = draft.deliveries.messages, draft.head
         newest = max(filter(None, draft.deliveries.envelopes.enqueued_at), default=None)
         if (
@@ -224,7 +198,7 @@ class Decider:
         """Return the consecutive deliveries from a position on that are exact copies of known messages."""
         deliveries, found = draft.deliveries, []
         ids, types = deliveries.envelopes.message_ids, deliveries.envelopes.types
-        for place in range(position, min(position + IN_A_ROW, len(deliveries))):
+        for place in range(position, min(position + replay.IN_A_ROW, len(deliveries))):
             message, version = deliveries.messages[place], draft.find(deliveries.keys[place])
             if (
                 version is None
@@ -236,7 +210,6 @@ class Decider:
         return found
 
     def _decide_on(self, position: int, draft: CommitDraft) -> None:
-        """Decide one delivery of any kind."""
         delivery = draft.deliveries[position]
         if isinstance(delivery, Outcome):
             self._refuse(position, delivery, draft)
@@ -257,12 +230,10 @@ class Decider:
             self._handle(position, position + 1, draft)
 
     def _refuse(self, position: int, refused: Outcome, draft: CommitDraft) -> None:
-        """Add the outcome of a delivery that makes no version."""
         delivery = draft.deliveries[position]
         draft.refuse(refused, delivery, max(self._clock(), draft.last_now))
 
     def _handle(self, first: int, end: int, draft: CommitDraft) -> None:
-        """Handle new messages. Add their versions, and a dead letter for the first message that fails."""
         failure = self._invoker.handle(draft, first, end)
         if failure is not None:
             envelope = draft.deliveries.envelopes[failure.position]
@@ -270,10 +241,9 @@ class Decider:
             self._refuse(failure.position, refused, draft)
 
     def _replay_all(self, known: Sequence[Copy], draft: CommitDraft) -> None:
-        """Replay consecutive known messages, up to the first one that fails."""
         replayed, error = self._replayer.replay_all(known)
         for each, found in zip(known, replayed, strict=False):
-            if meets_digests(found, each.version):
+            if replay.meets_digests(found, each.version):
                 self._conclude(each, found.published, draft)
             else:
                 self._compare(each, found, draft)
@@ -297,7 +267,6 @@ class Decider:
             self._refuse_replay(known, Reason.NONDETERMINISTIC, str(difference), draft)
 
     def _conclude(self, known: Copy, published: Sequence[Published], draft: CommitDraft) -> None:
-        """Add the outcome of a duplicate whose replay matches the record."""
         position, version = known.position, known.version
         key = draft.deliveries.keys[position]
         is_first = key not in draft.delivered
@@ -321,7 +290,6 @@ class Decider:
         self._refuse(position, self._dead_letter(envelope, reason, error), draft)
 
     def _refusal(self, position: int, message: Prepared, draft: CommitDraft) -> Outcome | None:
-        """Return the outcome of an unknown message that must not be handled, or `None`."""
         envelope, enqueued_at = message.envelope, message.envelope.enqueued_at
         # It could be a duplicate of a truncated version. A redriven dead letter is known not to be.
         is_too_late = (

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
+from eventstore import InvalidKeyError, Table
 from handlers import CodecError, Context, Message, Published, State
-from handlers.app import HandlerDefinition
-from handlers.handler import Route
-from runtime.algorithms.algorithm import HandlerFailedError, failure_of, settle
-from runtime.messages.digests import NO_OUTPUTS, digest_outputs, digest_state
-from runtime.messages.parsing import Prepared
+from handlers.app import HandlerDefinition, Route, settle
+from runtime.algorithms.algorithm import HandlerFailedError, failure_of
+from runtime.messages.envelope import NO_OUTPUTS, IdKey, digest_outputs, digest_state, id_key
+from runtime.messages.outcome import Outcome, Output, Reason, outputs_of
+from runtime.messages.parsing import Delivery, Prepared, has_fingerprint, is_copy
 from runtime.namesakes import is_from_outside
-from runtime.versions.readable import ABSENT, Change, changes, decode
+from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.versions.head import Head
+from runtime.versions.properties import error_location
+from runtime.versions.readable import ABSENT, Change, changes, decode, read_state
 from runtime.versions.run import Version
+from runtime.versions.stream import History, find_versions
 
 _SHOWN = 5
 _VALUE_LENGTH = 80
@@ -98,7 +104,6 @@ class Copy(NamedTuple):
 
     @classmethod
     def of(cls, delivery: Prepared, version: Version, position: int = 0) -> Copy:
-        """Make the copy of a delivery."""
         return cls(delivery.envelope.message_id, delivery.route, delivery.message, version, position)
 
 
@@ -114,11 +119,7 @@ class Replayer:
     def replay_all(
         self, copies: Sequence[Copy]
     ) -> tuple[list[Replayed], HandlerFailedError | CodecError | None]:
-        """Replay consecutive known messages with the recorded state, clock, captured values and revision.
-
-        Return the results up to the first failure, and its error, or `None` without a failure. The error is a
-        `RevisionGoneError`, another `HandlerFailedError`, or a `CodecError` if a state cannot be read.
-        """
+        """Replay consecutive known messages as recorded. Return the results up to the first error, and it."""
         replayed: list[Replayed] = []
         run = partial(self._replay_all, copies, replayed)
         try:
@@ -172,7 +173,6 @@ class Replayer:
 
 
 def meets_digests(replayed: Replayed, version: Version) -> bool:
-    """Return whether a replay matches the digests of its version."""
     record = version.record
     return (
         digest_state(replayed.after) == record.state_digest
@@ -181,10 +181,7 @@ def meets_digests(replayed: Replayed, version: Version) -> bool:
 
 
 def find_difference(handler: HandlerDefinition, replayed: Replayed, known: Version) -> Difference | None:
-    """Compare a replay with the digests of its version. Return `None` if both match. Raises `CodecError`.
-
-    A state recorded in another schema version is upcast first.
-    """
+    """Compare a replay, in the current schema version, with the digests of its version. Raises `CodecError`."""
     codec, record = handler.codec, known.record
     is_upcast = known.schema != codec.version
     recorded = codec.upcast(known.after, known.schema)
@@ -198,3 +195,188 @@ def find_difference(handler: HandlerDefinition, replayed: Replayed, known: Versi
     if state is None and outputs is None:
         return None
     return Difference(known.number, state, outputs, (known.schema, codec.version) if is_upcast else None)
+
+
+class Verdict(StrEnum):
+    """How the current code would handle a redelivery."""
+
+    MATCH = "match"
+    NONDETERMINISTIC = "nondeterministic"
+    REPLAY_FAILED = "replay_failed"
+    REVISION_GONE = "revision_gone"
+    STATE_UNREADABLE = "state_unreadable"
+    REFUSED = "refused"
+    STREAM_DAMAGED = "stream_damaged"
+    STREAM_LOST = "stream_lost"
+    ID_REUSED = "id_reused"
+    NOT_KEPT = "not_kept"
+    UNKNOWN = "unknown"
+
+    @property
+    def is_difference(self) -> bool:
+        return self not in {Verdict.MATCH, Verdict.ID_REUSED, Verdict.NOT_KEPT, Verdict.UNKNOWN}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The verdict on one delivery to one handler. An unreadable newest state is a finding without a message."""
+
+    handler: str | None
+    business_id: str | None
+    message_id: str | None
+    type: str | None
+    verdict: Verdict
+    version: int | None = None  # the stored version, if any
+    revision: int | None = None  # of the stored version
+    error: str | None = None
+    changes: tuple[Change, ...] = ()  # the fields of the next state that differ
+    outputs: tuple[Output, ...] = ()  # of a match
+
+
+FindCut = Callable[[str, str, Collection[IdKey], int], Mapping[IdKey, Version]]
+"""Finds truncated versions by handler, business id and message ids, written after a time."""
+
+
+@dataclass(eq=False, repr=False)
+class Verifier:
+    """Verifies the deliveries of one handler, one stream at a time."""
+
+    table: Table
+    handler: HandlerDefinition
+    retries: RetryPolicy
+    with_outputs: bool = field(default=False, kw_only=True)  # keep the outputs of matches
+    find_cut: FindCut | None = field(default=None, kw_only=True)  # finds truncated versions in an archive
+
+    def __post_init__(self) -> None:
+        self.retries = self.retries.beside(self.table)
+
+    async def verify(self, business_id: str, deliveries: Sequence[Delivery]) -> list[Finding]:
+        """Return a finding for each delivery of a stream, and one more if its newest state cannot be read."""
+        name, keys = self.handler.name, list(map(_key, deliveries))
+        ids = {key for key in keys if key is not None}
+        with error_location(self.table, f"{name}-{business_id}"):
+            try:
+                find = partial(find_versions, self.table, name, business_id, ids)
+                stream = await until_undisturbed(self.retries, find)
+            except InvalidKeyError:
+                stream = None
+            if stream is None:
+                return [self._unknown(delivery, business_id) for delivery in deliveries]
+            known = self._known(stream, business_id, ids)
+            versions = [None if key is None else known.get(key) for key in keys]
+            findings = list(self._findings(stream.head, business_id, deliveries, versions))
+        head = stream.head
+        error = None if head.state is None else self._unreadable(head.state, head.schema)
+        if error is None:
+            return findings
+        newest = Finding(name, business_id, None, None, Verdict.STATE_UNREADABLE, head.versions, error=error)
+        return [newest, *findings]
+
+    def _known(self, stream: History, business_id: str, ids: Collection[IdKey]) -> Mapping[IdKey, Version]:
+        known = {key: version for key in ids if (version := stream.find(key)) is not None}
+        others = [key for key in ids if key not in known]
+        if self.find_cut is None or stream.head.kept_from == 1 or not others:
+            return known
+        forgotten = stream.head.tombstone
+        since = forgotten.at if forgotten else 0
+        return {**self.find_cut(self.handler.name, business_id, others, since), **known}
+
+    def _unreadable(self, encoded: bytes, schema: int) -> str | None:
+        codec = self.handler.codec
+        try:
+            read_state(codec, codec.upcast(encoded, schema), self.handler.name)
+        except CodecError as error:
+            return str(error)
+        return None
+
+    def _findings(
+        self, head: Head, business_id: str, deliveries: Sequence[Delivery], versions: Sequence[Version | None]
+    ) -> Iterator[Finding]:
+        """Yield the findings. Consecutive copies are replayed together."""
+        replayer = Replayer(self.handler, business_id)
+        position = 0
+        while position < len(deliveries):
+            copies, row = [], slice(position, position + IN_A_ROW)
+            for delivery, version in zip(deliveries[row], versions[row], strict=True):
+                if version is None or isinstance(delivery, Outcome):
+                    break
+                if not is_copy(delivery, version.record.fingerprint):
+                    break
+                copies.append((delivery, version))
+            replayed, error = replayer.replay_all([Copy.of(*each) for each in copies])
+            found = [
+                self._compared(delivery, business_id, version, each, is_same=meets_digests(each, version))
+                for (delivery, version), each in zip(copies, replayed, strict=False)
+            ]
+            if error is not None:
+                found.append(self._failed(*copies[len(found)], business_id, error))
+            if not found:
+                found = [self._of_other(head, business_id, deliveries[position], versions[position])]
+            yield from found
+            position += len(found)
+
+    def _of_other(self, head: Head, business_id: str, delivery: Delivery, known: Version | None) -> Finding:
+        if known is None:
+            if isinstance(delivery, Prepared) and head.is_too_late(delivery.envelope.enqueued_at):
+                return self._finding(delivery, business_id, Verdict.NOT_KEPT)
+            return self._unknown(delivery, business_id)
+        if isinstance(delivery, Outcome):
+            route, type_ = self.handler.routes.get(delivery.envelope.type), delivery.envelope.type
+            names = (type_,) if route is None else route.names
+            if has_fingerprint(delivery.envelope, names, known.record.fingerprint, route):
+                return self._finding(delivery, business_id, Verdict.REFUSED, known, error=delivery.error)
+        error = f"Version {known.number} was made by another message with this id."
+        return self._finding(delivery, business_id, Verdict.ID_REUSED, known, error=error)
+
+    def _failed(self, delivery: Delivery, known: Version, business_id: str, error: Exception) -> Finding:
+        verdict, problem = Verdict.STATE_UNREADABLE, str(error)
+        if isinstance(error, RevisionGoneError):
+            verdict = Verdict.REVISION_GONE
+        elif isinstance(error, HandlerFailedError):
+            # If the state cannot be read, the handler is not to blame.
+            unreadable = self._unreadable(known.before, known.schema)
+            if unreadable is None:
+                verdict = Verdict.REPLAY_FAILED
+            problem = unreadable or problem
+        return self._finding(delivery, business_id, verdict, known, error=problem)
+
+    def _compared(
+        self, delivery: Delivery, business_id: str, known: Version, made: Replayed, *, is_same: bool = False
+    ) -> Finding:
+        try:
+            difference = None if is_same else find_difference(self.handler, made, known)
+        except CodecError as error:
+            return self._failed(delivery, known, business_id, error)
+        if difference is not None:
+            problem = str(difference)
+            found = self._finding(delivery, business_id, Verdict.NONDETERMINISTIC, known, error=problem)
+            return replace(found, changes=difference.state or ())
+        found = self._finding(delivery, business_id, Verdict.MATCH, known)
+        if self.with_outputs:
+            return replace(found, outputs=outputs_of(made.published, known.number, known.record.now))
+        return found
+
+    def _unknown(self, delivery: Delivery, business_id: str) -> Finding:
+        error = delivery.error if isinstance(delivery, Outcome) else None
+        return self._finding(delivery, business_id, Verdict.UNKNOWN, error=error)
+
+    def _finding(
+        self,
+        delivery: Delivery,
+        business_id: str,
+        verdict: Verdict,
+        known: Version | None = None,
+        *,
+        error: str | None = None,
+    ) -> Finding:
+        id_, type_ = delivery.envelope.message_id, delivery.envelope.type
+        number, revision = (None, None) if known is None else (known.number, known.record.revision)
+        return Finding(self.handler.name, business_id, id_, type_, verdict, number, revision, error)
+
+
+def _key(delivery: Delivery) -> IdKey | None:
+    if isinstance(delivery, Prepared):
+        return delivery.key
+    if delivery.reason is Reason.INVALID_ENVELOPE or not delivery.envelope.message_id:
+        return None
+    return id_key(delivery.envelope.message_id)

@@ -8,8 +8,6 @@ While a stream equals the recorded one, the second table stores only how far it 
 `Head.shared`). At the first difference the equal versions are copied, and later ones are appended.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -29,29 +27,18 @@ from runtime.algorithms.state_based.decide import Invoker
 from runtime.algorithms.state_based.replay import Copy, Replayer, shown
 from runtime.algorithms.state_based.transaction import CommitDraft
 from runtime.ledger.batch import FORGOTTEN, NOTHING, Seen
-from runtime.messages.digests import NO_OUTPUTS, digest_outputs
-from runtime.messages.envelope import Envelope, Envelopes, IdKey, id_key
+from runtime.messages.envelope import NO_OUTPUTS, Envelope, Envelopes, IdKey, digest_outputs, id_key
 from runtime.messages.outcome import Outcome, Outcomes, Output, Reason, Status, dead_letter, outputs_of
 from runtime.messages.parsing import Deliveries, Delivery, Prepared, is_copy, prepare
 from runtime.retries import READ_AGAIN
+from runtime.versions import stream as streams
 from runtime.versions.head import Head
 from runtime.versions.properties import error_location
 from runtime.versions.readable import changes, decode, read_state
-from runtime.versions.run import Run, RunVersions, Version
-from runtime.versions.stream import (
-    History,
-    NewestState,
-    StreamUpdate,
-    append,
-    copy_versions,
-    load,
-    read_whole,
-    stream_partition,
-)
+from runtime.versions.run import Run, Version
+from runtime.versions.stream import History, NewestState, StreamUpdate, append, load
 
-NEW, GONE = "new", "gone"
-"""Values of the header that marks an output that only one of the two runs has."""
-
+NEW, GONE = "new", "gone"  # values of the header that marks an output that only one of the two runs has
 VISIT = ""
 """The type of a delivery that only asks to complete a stream. Its sequence is how far the stream was followed."""
 
@@ -71,7 +58,6 @@ class _NewContext(Context):
         self._captures = captures
 
     def capture(self, name: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - plain data of any kind
-        """Return the recorded value of a name, or capture a new value."""
         recorded = self._recorded or {}
         if name in recorded:
             return super().capture(name, function)
@@ -124,7 +110,9 @@ class Reprocessor:
         retries = self.algorithm.retries.start()
         while True:
             try:
-                key = stream_partition(self.algorithm.table, self.algorithm.handler.name, business_id).key
+                key = streams.stream_partition(
+                    self.algorithm.table, self.algorithm.handler.name, business_id
+                ).key
                 with error_location(self.algorithm.table, key):
                     return await _Stream(self, business_id, Deliveries.of(deliveries)).follow()
             except InvalidKeyError:
@@ -154,11 +142,10 @@ class _Stream:
         self._were: dict[IdKey, Envelope] = {}  # messages of the recorded run that changed or are gone
 
     async def follow(self) -> Outcomes:
-        """Handle the messages that are available."""
-        read = await read_whole(self._of.recorded, self._handler.name, self._business_id)
+        read = await streams.read_whole(self._of.recorded, self._handler.name, self._business_id)
         if read is not None:
             self._recorded = read
-            versions = (version for run in read[1] for version in RunVersions(run))
+            versions = (version for run in read[1] for version in run.all())
             self._versions = list(takewhile(self._of.has, versions))
         if self._recorded[0].refuses:
             for envelope in self._deliveries.envelopes:
@@ -198,7 +185,6 @@ class _Stream:
         return self._handler.name, self._business_id
 
     def _choose(self) -> None:
-        """Choose one delivery of each message. The others are copies, or other messages with the same id."""
         mark, recorded = self._of.mark, {each.record.message_id: each.record for each in self._versions}
         is_cascade = self._algorithm.batch.is_cascade
         for position, delivery in enumerate(self._deliveries):
@@ -280,7 +266,6 @@ class _Stream:
         return history._replace(head=Head(newest.encoded, newest.schema, followed, *cut), newest=newest)
 
     def _decide(self, history: History, steps: Sequence[_Step]) -> tuple[CommitDraft, list[_Made]]:
-        """Handle the messages of steps on a history, until a transaction is full."""
         handler, batch = self._handler, self._algorithm.batch
         ready = [(step.version, step.position) for step in steps if step.position is not None]
         deliveries = self._deliveries.take([position for _, position in ready])
@@ -328,17 +313,15 @@ class _Stream:
         return draft, made
 
     def _is_same(self, version: Version | None, made: _Made) -> bool:
-        """Return whether a message made the recorded state and outputs."""
         if version is None or made.after is None:
             return False
         recorded = self._handler.codec.upcast(version.after, version.schema)
         return made.after == recorded and digest_outputs(made.published) == version.record.outputs_digest
 
     async def _adopt(self, base: History, followed: int) -> History:
-        """Copy the recorded versions that are equal so far. Idempotent."""
         head, runs = self._recorded
         history = await load(self._algorithm.table, self._handler, self._business_id, ())
-        history = await copy_versions(history, head, runs, followed)
+        history = await streams.copy_versions(history, head, runs, followed)
         own = history.head if history.head.versions else base.head
         await append(history, StreamUpdate(own._replace(followed=followed, shared=False)))
         return await load(self._algorithm.table, self._handler, self._business_id, set(self._chosen))
@@ -419,7 +402,6 @@ class _Stream:
             at += 1
 
     def _tell_of(self, step: _Step, made: _Made, number: int | None, now: int) -> None:
-        """Add the outcome of a step that differs from the record."""
         version, state, fields = step.version, "new" if step.version is None else "gone", []
         if step.position is None:
             kind = "" if version is None else version.record.type
@@ -497,7 +479,6 @@ def _beginning(steps: Sequence[_Step], count: int) -> Sequence[_Step]:
 def _compare(
     was: Sequence[Published] | None, now: Sequence[Published], mark: str
 ) -> tuple[list[dict[str, Any]], list[Published]]:
-    """Compare the outputs of a message. Return the differences, and the outputs to send on, marked, with notices."""
     old = {each.message_id: each for each in was or ()}
     documents, sent = [], []
     for each in now:
@@ -542,10 +523,7 @@ def _field(name: str, before: Any, after: Any) -> dict[str, str]:  # noqa: ANN40
 
 
 def _numbers(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - any JSON values
-    """Return the sums of integers and decimals for each field in which the sums differ.
-
-    Text that is a number counts where it has a point on either side: an id of digits has none.
-    """
+    """Return the sums that differ, by field. Text counts as a number if either side has a point."""
     sides = Counter[str](), Counter[str]()
     texts = Counter[str](), Counter[str]()
     decimals = set[str]()

@@ -1,21 +1,18 @@
 """The draft of a commit: new versions for one transaction, and the outcomes that depend on them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
 from handlers import Published, State
 from handlers.context import NewDocument
-from runtime.algorithms.refusals import Refusals
+from runtime.algorithms.algorithm import Refusals
 from runtime.ledger.batch import BatchContext, Seen
 from runtime.messages.envelope import IdKey
 from runtime.messages.outcome import Outcome, Outcomes, Reason, Status
 from runtime.messages.parsing import Deliveries, Delivery
 from runtime.versions import limits
-from runtime.versions.columns import MadeColumns
-from runtime.versions.run import Version
+from runtime.versions.run import MadeColumns, Version
 from runtime.versions.stream import History, PackedRun, Packer, StreamUpdate
 
 
@@ -59,10 +56,7 @@ class Handled(NamedTuple):
 
 
 class CommitDraft:
-    """Collects new versions and outcomes on top of a history until it is full, and is then sealed.
-
-    `attempt`: the id of this attempt, or `None` without a document store.
-    """
+    """Collects new versions and outcomes on top of a history until it is full, and is then sealed."""
 
     def __init__(
         self,
@@ -125,7 +119,6 @@ class CommitDraft:
 
     @property
     def newest(self) -> Newest:
-        """The newest version, drafted or stored."""
         return Newest(self.state, self.before, self.number, self.last_now)
 
     def extend(self, handled: Handled) -> None:
@@ -156,7 +149,6 @@ class CommitDraft:
             self._remove_letters(len(self.outcomes) - 1, len(self.outcomes))
 
     def _remove_letters(self, first: int, end: int) -> None:
-        """Remove the dead letters of processed messages."""
         keys, fingerprints = self.deliveries.keys, self.deliveries.fingerprints
         for position in range(first, end):
             self.refusals.processed(position, keys[position], fingerprints[position])

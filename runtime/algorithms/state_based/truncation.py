@@ -21,7 +21,7 @@ from eventstore.limits import prepare_row, row_bytes
 from eventstore.writing import CutRows, rows_to_cut
 from runtime.errors import UsageError
 from runtime.ledger.batch import POSITION, OpenBatches
-from runtime.messages.digests import NO_OUTPUTS
+from runtime.messages.envelope import NO_OUTPUTS
 from runtime.options import option
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import dead_letters
@@ -29,16 +29,7 @@ from runtime.versions.dead_letters import Letter, Waiting, given_up
 from runtime.versions.head import HEAD_PROPERTIES, NO_EVENT, Head, read_head
 from runtime.versions.index import index_below
 from runtime.versions.properties import error_location
-from runtime.versions.run import (
-    INDEX_PROPERTIES,
-    Commit,
-    Run,
-    RunIndex,
-    RunVersions,
-    Version,
-    read_index,
-    read_run,
-)
+from runtime.versions.run import INDEX_PROPERTIES, Commit, Run, RunIndex, Version, read_index, read_run
 
 DAY = 24 * 3600 * 1_000_000
 MINIMUM_AGE = DAY
@@ -100,10 +91,7 @@ class RetentionRules:
     )
 
     def as_of(self, now: int, open_batches: OpenBatches, *, allow_young: bool = False) -> TruncationRules:
-        """Return the rules for a truncation that begins at `now`.
-
-        Raises `UsageError` if neither age nor number is set, or if the age is below one day and `allow_young` is False.
-        """
+        """Return the rules for a truncation that begins at `now`. Raises `UsageError` for invalid rules."""
         age, window = self.older_than, self.redelivery_window
         if age is None and self.keep_last is None:
             raise UsageError("Specify the versions to delete: --older-than AGE, --keep-last N, or both.")
@@ -123,7 +111,6 @@ class RetentionRules:
 
 
 def ago(now: int, age: int | None) -> int | None:
-    """Return `now - age`, or `None` if there is no age."""
     return None if age is None else now - age
 
 
@@ -233,11 +220,7 @@ class TruncationRules:
 async def take_letters(
     table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, take: Callable[[Letter], None]
 ) -> frozenset[int]:
-    """Call `take` with each dead letter of a stream that the rules discard. Return the numbers of these dead letters.
-
-    May pass a dead letter several times. Costs no request if the rules discard none; otherwise one, and one more if any
-    dead letters wait.
-    """
+    """Call `take` with each dead letter to discard, perhaps several times. Return their numbers."""
     latest = rules.give_up
     if latest is None:
         return frozenset()
@@ -259,10 +242,7 @@ async def take_letters(
 async def without_old_letters(
     stream: Stream, head: Head, rules: TruncationRules, *, dry_run: bool, kept: Collection[int] | None = None
 ) -> tuple[Stream, Head, int]:
-    """Discard old dead letters, which prevent truncation. Return the stream, its new head, and how many were discarded.
-
-    Costs a query if the stream has dead letters, and a transaction if some are discarded.
-    """
+    """Discard old dead letters, which prevent truncation. Return the stream, its new head, and their number."""
     latest = rules.give_up
     if latest is None or not head.waiting.count:
         return stream, head, 0
@@ -281,10 +261,7 @@ async def without_old_letters(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The rows and segments of a stream to delete.
-
-    Without `head`, these are only rows that an interrupted truncation left.
-    """
+    """The rows and segments to delete; without `head`, only rows that an interrupted truncation left."""
 
     stream: Stream
     first_event: int  # older ones are deleted
@@ -294,12 +271,10 @@ class Plan:
 
     @property
     def count(self) -> int:
-        """The number of rows to delete."""
         return len(self.rows.row_keys) + len(self.index)
 
     @property
     def bytes(self) -> int:
-        """The number of bytes by which the table shrinks."""
         size = self.rows.bytes + sum(map(row_bytes, self.index))
         if self.head is None:
             return size
@@ -349,10 +324,7 @@ class Truncated:
 async def take_versions(
     table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, take: Callable[[Version], None]
 ) -> int:
-    """Call `take` with each version of a stream that the rules allow to be deleted. Return the last one's number, or 0.
-
-    May pass a version several times. Costs one query, and one for each event that contains such versions.
-    """
+    """Call `take` with each version to delete, perhaps several times. Return the number of the last one, or 0."""
 
     async def take_old() -> int:
         found = await read_runs(Partition.exact(table, key))
@@ -365,10 +337,10 @@ async def take_versions(
         for run in gone:
             if run.event != NO_EVENT:
                 (event,) = await Stream.read_events(stream, run.event, run.event)
-                for version in RunVersions(read_run(event)):
+                for version in read_run(event).all():
                     take(version)
         if head.tail is not None and head.tail.first <= last:
-            for version in RunVersions(head.tail.run()):
+            for version in head.tail.run().all():
                 if version.number <= last:
                     take(version)
         return last
@@ -458,11 +430,7 @@ async def _gone(
 
 
 def _has_outputs(read: Run, run: RunIndex, rules: TruncationRules) -> bool:
-    """Return whether any version of a run has outputs, except in acknowledged commits.
-
-    Outputs of a single message may be unpublished if its worker crashed after the append. The redelivered message is
-    then replayed, which needs the version before its own. `read` contains the run, or is the whole tail.
-    """
+    """Return whether any version of a run has outputs that may be unpublished, and so may need a replay."""
     digests = read.versions.outputs_digests
     starts = accumulate((commit.length for commit in run.commits), initial=run.first - read.first)
     return any(

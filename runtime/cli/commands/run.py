@@ -267,7 +267,6 @@ def stream(
         options,
         done=say,
         publish=publisher,
-        say=screen.note,
     )
     again = f"Stopped. Nothing is lost: run the same command again to resume the query {choices.query}."
     with metrics, batch.spark.working(again) as (spark, progress):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import RenderableType
 
-from runtime.algorithms.state_based.verification import Verdict
+from runtime.algorithms.state_based.replay import Verdict
 from runtime.batch_options import TablePlace, VerifyOptions
 from runtime.cli.checks import check_log, load_app, require_table
 from runtime.cli.console import Screen, counted, make_table

@@ -12,26 +12,22 @@ to one partition and sorted, with copies of a message adjacent, at the smallest 
 # object that has each field on the path once, and a text without escapes as business id; the parser reads the rest.
 # Expressions are SQL text, which needs one call into Java instead of several for each part of a column.
 
-from __future__ import annotations
-
 import json
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic.errors import PydanticUserError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
 from handlers import App
-from handlers.handler import KeyKind, Route
-from handlers.message import message_name
+from handlers.app import KeyKind, Route
 from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError, UsageError
 from runtime.messages import envelope
@@ -60,6 +56,10 @@ _HALF = rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}"
 
 _GIVEN = "as_given"  # a column with the original row
 _LATEST = to_microseconds(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
+_STORABLE = (
+    f"CASE WHEN unix_micros(instant) >= {EARLIEST} AND unix_micros(instant) <= {_LATEST} THEN instant END"
+)
+"""A timestamp, or null if it is outside the range of stores or of the calendar."""
 _Types = Mapping[str, DataType]
 _EXPECTED = {
     **dict.fromkeys(("message_id", "type", "business_id", "handler"), ("text", "string")),
@@ -69,17 +69,6 @@ _EXPECTED = {
     "headers": ("map<string,string>", "string", "map<string,string>"),
 }
 """For each column, a description of the allowed types, and the types."""
-
-_JSON_TYPES: Mapping[type[DataType], Sequence[str]] = {
-    st.BooleanType: ["boolean"],
-    st.DecimalType: ["number", "integer", "string"],
-    st.IntegralType: ["integer", "number"],
-    st.FractionalType: ["number"],
-    st.ArrayType: ["array"],
-    StructType: ["object"],
-    MapType: ["object"],
-}
-"""The JSON types for fields of a struct. All other types become text."""
 
 _EXCESS = "excess"  # a column with the note of a large row, otherwise null
 _JOINED_HEADERS = "concat(array_join(map_keys(headers), ''), array_join(map_values(headers), ''))"
@@ -106,7 +95,7 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
         "body" if is_packed else "make_valid_utf8(body) AS body",
         "make_valid_utf8(business_id) AS business_id",
         "number AS sequence",
-        f"{_storable('instant')} AS enqueued_at",
+        f"{_STORABLE} AS enqueued_at",
         "CASE WHEN problem IS NULL THEN entries END AS headers",
         "make_valid_utf8(handler) AS handler",
         f"coalesce({too_large}, problem) AS problem",
@@ -115,10 +104,7 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
 
 
 def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) -> str | None:
-    """Write to a folder the original rows that are too large. Return the path written, or `None` without such rows.
-
-    Writes JSON lines or Parquet, like the log. Idempotent. Costs a pass over the log, and a second one for such rows.
-    """
+    """Write the original rows that are too large to a folder, as the log is written. Return the path, if any."""
 
     def large(rows: DataFrame) -> DataFrame:
         return _judge(rows, None, limits)[0].where(f"{_EXCESS} IS NOT NULL")
@@ -185,7 +171,6 @@ def check_source(source: str) -> None:
 
 
 def _checks(types: _Types) -> Sequence[tuple[str, str]]:
-    """Return the condition and the text of each problem, in the order of the checks."""
     is_text = isinstance(types["enqueued_at"], StringType)
     untimely = "is not a time like 2026-01-31T12:00:00Z" if is_text else "is outside the years 1601 to 9999"
 
@@ -205,7 +190,7 @@ def _checks(types: _Types) -> Sequence[tuple[str, str]]:
         missing("type"),
         ("body IS NULL", text("body is missing")),
         lost("sequence", "number", "is not a 64-bit integer"),
-        lost("enqueued_at", _storable("instant"), untimely),
+        lost("enqueued_at", _STORABLE, untimely),
         lost("headers", "entries", "is not an object of strings"),
     ]
 
@@ -310,58 +295,6 @@ def _check_columns(log: DataFrame) -> DataFrame:
     return log.select(*REQUIRED, *given, whole.alias(_GIVEN))
 
 
-def tell_of_struct(
-    log: DataFrame, app: App, types: Collection[str] | None, say: Callable[[str], None]
-) -> None:
-    """Warn if the body is a struct with unknown fields or wrong types: Spark may have read null there."""
-    found = log.schema["body"].dataType if "body" in log.columns else None
-    if not isinstance(found, StructType):
-        return
-    models = {model for name, model in app.message_types.items() if types is None or name in types}
-    odd: list[str] = []
-    known: set[str] = set()
-    for model in sorted(models, key=message_name):
-        try:
-            schema = model.model_json_schema()
-        except PydanticUserError:  # some types have no schema
-            return
-        fields = schema.get("properties", {})
-        known |= {*fields, *model.model_fields}
-        for each in (each for each in found if each.name in fields):
-            name = f"{message_name(model)}.{each.name}"
-            odd += _unlike(name, each.dataType, fields[each.name], schema.get("$defs", {}))
-    odd += [f"no message has {each.name}" for each in found if each.name not in known]
-    if odd:
-        say(
-            f"The body of the log is a struct whose fields differ from the messages: {'; '.join(odd)}. If Spark read "
-            "it from JSON with a schema, values of other types are null. Pass the raw lines in a column line, or a "
-            "body of text."
-        )
-
-
-def _unlike(name: str, actual: DataType, wanted: Any, known: Mapping[str, Any]) -> Iterator[str]:  # noqa: ANN401
-    """Yield the differences between a type and the JSON schema of a field."""
-    wanted = known[wanted["$ref"].rpartition("/")[2]] if "$ref" in wanted else wanted
-    options = wanted.get("anyOf") or wanted.get("oneOf") or [wanted]
-    options = [known[each["$ref"].rpartition("/")[2]] if "$ref" in each else each for each in options]
-    kind = next((kind for type_, kind in _JSON_TYPES.items() if isinstance(actual, type_)), ["string"])
-    fitting = [each for each in options if each.get("type", kind[0]) in kind]
-    if not fitting:
-        if not isinstance(actual, st.NullType):
-            has = " or ".join(each["type"] for each in options if each["type"] != "null")
-            yield f"{name} is {has}, not {actual.simpleString()}"
-        return
-    if isinstance(actual, st.ArrayType) and all("items" in each for each in fitting):
-        yield from _unlike(f"{name}[]", actual.elementType, fitting[0]["items"], known)
-    if isinstance(actual, StructType) and all("properties" in each for each in fitting):
-        properties = {key: value for each in reversed(fitting) for key, value in each["properties"].items()}
-        for field in actual:
-            if field.name in properties:
-                yield from _unlike(f"{name}.{field.name}", field.dataType, properties[field.name], known)
-            else:
-                yield f"{name} has no {field.name}"
-
-
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
@@ -377,11 +310,6 @@ def _time(found: DataType) -> str:
     zoned = first_of([(f"{written} RLIKE {zone}", written)], f"concat({written}, 'Z')")
     time = f"try_cast({zoned} AS TIMESTAMP_LTZ)"
     return f"CASE WHEN enqueued_at RLIKE {text(_TIME)} THEN {time} END" if is_text else time
-
-
-def _storable(name: str) -> str:
-    """Return an SQL expression: a timestamp, or null if it is outside the range of stores or of the calendar."""
-    return f"CASE WHEN unix_micros({name}) >= {EARLIEST} AND unix_micros({name}) <= {_LATEST} THEN {name} END"
 
 
 def _with_excess(log: DataFrame, types: _Types, limits: MessageLimits) -> DataFrame:
@@ -425,22 +353,17 @@ def _measured(part: str, content: str, *, is_packed: bool = False) -> str:
 
 
 def text(value: str) -> str:
-    """Return an SQL literal."""
     # Spark substitutes settings for `${name}`, even in literals.
     escaped = value.replace("\\", r"\\").replace("'", r"\'").replace("${", r"\u0024{")
     return f"'{escaped}'"
 
 
 def texts(values: Iterable[str]) -> str:
-    """Return a list of SQL literals."""
     return ", ".join(map(text, values))
 
 
 def first_of(cases: Iterable[tuple[str, str]], otherwise: str | None = None) -> str:
-    """Return an SQL expression: the value of the first condition that holds, else `otherwise` or null.
-
-    One flat CASE is cheaper than nested ones, whose code Spark repeats for each level.
-    """
+    """Return one flat CASE, cheaper than nested ones: the value of the first condition that holds, else `otherwise`."""
     branches = " ".join(f"WHEN {condition} THEN {value}" for condition, value in cases)
     if not branches:
         return otherwise or "NULL"
@@ -513,12 +436,7 @@ def route(
     sample: Sample | None = None,
     types: Collection[str] | None = None,
 ) -> DataFrame:
-    """Give each message a row for each handler that takes it, grouped and sorted by stream.
-
-    A handler named in the log gets the message alone, without a business id if it does not take the type. Messages with
-    a problem, without a handler, or of types not in `types` keep one row without a handler. With a sample, messages of
-    other streams are dropped before the shuffle.
-    """
+    """Give each message a row for each handler that takes it, or for the one that its log names, sorted by stream."""
     routed = find_routes(messages, app, types)
     if sample is not None:
         routed = routed.where(sample.takes())
@@ -554,7 +472,6 @@ def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = N
 
 
 def _handlers(routes: _Routes) -> str:
-    """Return an SQL array: the handlers of a message, the one named in the log, or null for an invalid message."""
     types: dict[tuple[str, ...], list[str]] = {}
     for name, found in routes.items():
         types.setdefault(tuple(route.handler for route in found), []).append(name)
@@ -566,7 +483,6 @@ def _handlers(routes: _Routes) -> str:
 
 
 def _business_id(routes: _Routes, paths: Sequence[FieldPath]) -> str:
-    """Return an SQL expression: the business id, or null for an empty id or an unsuitable handler."""
     types: dict[tuple[FieldPath, KeyKind], dict[str, list[str]]] = {}
     for name, found in routes.items():
         for route in found:
@@ -575,7 +491,7 @@ def _business_id(routes: _Routes, paths: Sequence[FieldPath]) -> str:
     cases = []
     # One case for all handlers that read it in the same way, because it generates much code.
     for (path, kind), takers in types.items():
-        key = _key_name(paths.index(path))
+        key = f"key_{paths.index(path)}"
         takes = " OR ".join(
             f"(handler = {text(handler)} AND type IN ({texts(names)}))" for handler, names in takers.items()
         )
@@ -584,13 +500,10 @@ def _business_id(routes: _Routes, paths: Sequence[FieldPath]) -> str:
 
 
 def _with_keys(messages: DataFrame, types: Mapping[FieldPath, Collection[str]]) -> DataFrame:
-    """Add a column for each path: the business id named in the log if any, otherwise that in the body.
-
-    The column is null for message types without this path.
-    """
+    """Add a column for each path: the business id in the log, else in the body, of types with this path."""
     given = "nullif(given, '')"
     if isinstance(messages.schema["body"].dataType, BinaryType):
-        return messages.selectExpr("*", *(f"{given} AS {_key_name(number)}" for number in range(len(types))))
+        return messages.selectExpr("*", *(f"{given} AS key_{number}" for number in range(len(types))))
     # `quick` is used twice. As a separate column it is computed once.
     quick, keys = [], []
     for number, (path, names) in enumerate(types.items()):
@@ -598,12 +511,8 @@ def _with_keys(messages: DataFrame, types: Mapping[FieldPath, Collection[str]]) 
         quick.append(sf.when(sf.expr(f"{given} IS NULL AND {is_one}"), find(path)).alias(found))
         found_or_read = sf.when(sf.expr(f"{found} != ''"), sf.col(found)).otherwise(read(path))
         key = sf.when(sf.expr(is_one), sf.coalesce(sf.expr(given), found_or_read))
-        keys.append(key.alias(_key_name(number)))
+        keys.append(key.alias(f"key_{number}"))
     return messages.select("*", *quick).select("*", *keys)
-
-
-def _key_name(number: int) -> str:
-    return f"key_{number}"
 
 
 def find(path: FieldPath) -> Column:

@@ -4,8 +4,6 @@ Files on local disks are listed by this process before Spark starts: missing, em
 hidden files are counted. All other files are listed by Spark, which has the credentials.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -43,10 +41,7 @@ LogRow = Mapping[str, Any]
 
 
 def write_log(rows: Iterable[LogRow], path: Path) -> int:
-    """Write messages to a file, atomically and without Spark. Return the number of messages.
-
-    Writes JSON lines for `.jsonl`, `.json` and `.ndjson`, otherwise Parquet with the columns of the first row.
-    """
+    """Write messages to a file, atomically: JSON lines, or Parquet with the columns of the first. Return the count."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"_{path.name}.unfinished")
     rows, count = iter(rows), 0
@@ -142,11 +137,7 @@ def _here(path: str) -> Path:
 
 
 def find_on_disk(paths: Sequence[str], format_: str | None = None, *, may_be_empty: bool = False) -> LogFiles:
-    """List the files of a log on local disks.
-
-    `may_be_empty`: allow no files, for a stream. Raises `LogError` for a path that is missing, empty, or has a
-    wrong format.
-    """
+    """List the files of a log on local disks. Raises `LogError` if they are missing, empty, or of a wrong format."""
     roots = [str(_here(path)) for path in paths]
     found: list[tuple[str, str]] = []
     skipped: list[str] = []
@@ -187,7 +178,6 @@ def messages_on_disk(path: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _check_files(files: LogFiles) -> None:
-    """Raise `LogError` for files that Spark would misread, or not read at all."""
     for file in files.files:
         if ":" in os.path.basename(file):  # noqa: PTH119 - there may be many
             raise LogError(f"{file} has a colon in its name, which Spark does not read: rename it.")
@@ -213,10 +203,7 @@ def open_log(
     decoding: Decoding = AS_JSON,
     recorded: str = "",
 ) -> OpenedLog:
-    """Open a log. `say` is called with a remark on hidden files. Raises `LogError` and `UsageError`.
-
-    `recorded`: the input of the batch that is resumed, for Kafka topics.
-    """
+    """Open a log. `recorded`: the input of the batch that is resumed, for Kafka. Raises `LogError` and `UsageError`."""
     if is_kafka(log):
         from runtime.spark.logs.kafka import KafkaLog  # noqa: PLC0415 - of an extra
 
@@ -301,11 +288,7 @@ def _type_in_spark(type_: pa.DataType) -> pa.DataType:
 
 
 def describe_input(log: OpenedLog) -> Input:
-    """Return the identity of a log. Reads the log once.
-
-    Local files are identified by their bytes, ten times as fast as by a Spark job, other logs by their messages. Raises
-    `LogError` for a log that is empty or corrupt.
-    """
+    """Return the identity of a log: of its bytes if local, else of its messages. Raises `LogError`."""
     if log.given is not None:
         found = log.given
         if log.may_change:
@@ -334,7 +317,6 @@ def lines_of(text: DataFrame) -> DataFrame:
 
 
 def _check_is_no_table(where: str, folders: Iterable[str], has: Callable[[str, str], bool]) -> None:
-    """Raise `LogError` for files of a Delta or Hudi table, whose folder also contains deleted rows."""
     for (name, kind), folder in product(_TABLES.items(), folders):
         if has(folder, name):
             raise LogError(
@@ -344,7 +326,6 @@ def _check_is_no_table(where: str, folders: Iterable[str], has: Callable[[str, s
 
 
 def _check_lines(log: OpenedLog) -> None:
-    """Raise `LogError` if the first lines all lack the same required field."""
     lacking, names = set(REQUIRED), None
     for line in islice(filter(bytes.strip, _first_lines(log)), _LINES):
         try:
@@ -438,7 +419,6 @@ def _log_files(
     is_on_disk: bool,
     remark: str | None = None,
 ) -> LogFiles:
-    """Determine the format and the partitioning of files, given as pairs of root and path."""
     files = [file for _, file in found]
     formats = set(filter(None, map(_format_of, paths))) or {_format_of(name) or "parquet" for name in files}
     if format_ is None and len(formats) > 1:
@@ -459,7 +439,6 @@ def _log_files(
 
 
 def _format_of(name: str) -> str | None:
-    """Return the format for the suffix of a name, if known, ignoring compression."""
     stem = _COMPRESSED.sub("", name.rstrip("/").lower())
     return _SUFFIXES.get(os.path.splitext(stem)[1])  # noqa: PTH122 - of any file system
 
@@ -491,11 +470,7 @@ def _read(spark: SparkSession, files: LogFiles, where: str) -> DataFrame:
 def _read_parquet(
     reader: Callable[[], DataFrameReader], files: LogFiles, where: str, paths: Sequence[str]
 ) -> DataFrame:
-    """Read Parquet files with the union of their columns. Raises `LogError` if types contradict.
-
-    Local files are read as one relation for each set of columns. For other files Spark merges the schemas, which
-    costs a job.
-    """
+    """Read Parquet with the union of columns: local files as a relation for each set of columns, no job."""
     groups: dict[tuple[tuple[str, pa.DataType], ...], list[str]] = {}
     untyped: set[str] = set()
     try:
@@ -541,7 +516,6 @@ def _agree(one: DataType, other: DataType) -> bool:
 
 
 def literal(path: str) -> str:
-    """Escape the pattern characters of a path."""
     return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
 
 
@@ -567,10 +541,7 @@ def _schema_of(columns: Sequence[tuple[str, pa.DataType]], files: LogFiles) -> S
 
 
 def _digest(files: LogFiles) -> Input | None:
-    """Return the number of messages in local files, and a digest of their bytes.
-
-    Returns `None` for more than `MOST_BYTES`, for compressed lines, and for corrupt files, which Spark reports.
-    """
+    """Return the identity of local files. `None` if large, compressed, or corrupt: Spark reads them then."""
     paths = [Path(file) for file in files.files]
     if not files.is_on_disk or any(_COMPRESSED.search(path.name.lower()) for path in paths):
         return None
@@ -593,7 +564,6 @@ def _digest(files: LogFiles) -> Input | None:
 
 
 def _count_lines(path: Path) -> int:
-    """Count the non-blank lines of a file, with the line endings that Spark recognises."""
     lines, has_text = 0, False
     with path.open("rb") as file:
         if file.read(3) != b"\xef\xbb\xbf":
@@ -613,8 +583,6 @@ def _unless_empty(log: OpenedLog, found: Input) -> Input:
 
 
 def _of_pandas(log: Any) -> pa.Table:  # noqa: ANN401 - pandas may not be there
-    """Convert a pandas DataFrame: missing values become null, and dicts become JSON."""
-
     def as_json(value: object) -> object:
         return json.dumps(value, ensure_ascii=False, default=_in_json) if isinstance(value, dict) else value
 

@@ -34,7 +34,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from eventstore import connect
 from eventstore.connect import portable_url
 from handlers import App
-from runtime.batch_options import BatchOptions, Step, TablePlace, check_app, remark
+from runtime.batch_options import BatchOptions, Step, TablePlace, check_app
 from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options, within
 from runtime.ledger.ledger import EPOCH, HIDDEN_EPOCHS, BatchRecord, BatchStatus, Ledger, check_id
@@ -43,16 +43,8 @@ from runtime.options import given
 from runtime.spark import session
 from runtime.spark.batch import Rounds, Work
 from runtime.spark.commit import absolute_folder
-from runtime.spark.logs.normalise import find_routes, group, normalise, tell_of_struct
-from runtime.spark.logs.read import (
-    find_on_disk,
-    is_kafka,
-    is_on_disk,
-    lines_of,
-    literal,
-    open_log,
-    with_later_columns,
-)
+from runtime.spark.logs import read
+from runtime.spark.logs.normalise import find_routes, group, normalise
 from runtime.spark.worker.connection import Connection, open_current, open_table
 from runtime.spark.worker.outcomes import ARROW_OUTCOME, OUTCOMES, SUFFIX, OutcomeFileWriter
 
@@ -100,10 +92,7 @@ class Checkpoint:
     url: str
 
     def planned(self, epoch: int) -> Planned:
-        """Return the planned micro-batch of an epoch, without reading messages.
-
-        Raises `UsageError` for an unknown format, and `BatchRefusedError` for an incomplete checkpoint.
-        """
+        """Return the planned micro-batch of an epoch. Raises `UsageError` and `BatchRefusedError`."""
         after = self._offsets(epoch)
         before = self._offsets(epoch - 1) if epoch else [_NOTHING_READ] * len(after)
         before += [_NOTHING_READ] * (len(after) - len(before))
@@ -114,11 +103,7 @@ class Checkpoint:
         return Planned(id_, digest, dict(file for each in files for file in each))
 
     def changed(self, files: Mapping[str, int]) -> list[tuple[str, bool]]:
-        """Return each file that is missing or has another modification time, with whether the file is missing.
-
-        Checks only local disks and the file system of the checkpoint, because Spark may use other credentials
-        elsewhere. Costs a request for each file on an object store.
-        """
+        """Return files that are missing (True) or have another time, where Spark's credentials are ours."""
         path, options = path_and_options(self.url)
         options_of = {"": "", "file": "", urlsplit(path).scheme: options}
         times_in: defaultdict[str, dict[str, int]] = defaultdict(dict)
@@ -136,7 +121,6 @@ class Checkpoint:
         return changed
 
     def owner(self) -> CheckpointOwner | None:
-        """Return the query that claimed the checkpoint, if any."""
         folder = self._folder()
         if _OWNER not in folder.sizes():
             return None
@@ -228,20 +212,14 @@ class Admission:
     _follows: bool = field(default=False, init=False)
 
     def batch_id(self, epoch: int) -> str:
-        """Return the batch id of an epoch."""
         return f"{self.query}-{epoch}"
 
     def what(self, epoch: int, planned: Planned) -> str:
-        """Describe the input of an epoch for the ledger."""
         content = f"checkpoint {planned.checkpoint} with offsets {planned.offsets}"
         return f"{EPOCH}{epoch} of the query {self.query}, {content}"
 
     def check_start(self, us: CheckpointOwner, find: Callable[[str], BatchRecord | None]) -> None:
-        """Check the checkpoint before Spark opens it, which would stop another query that uses it.
-
-        `find` returns a batch of our ledger. Raises `BatchRefusedError` if the checkpoint is incomplete or belongs to
-        another query or table, and `UsageError` if it is not a folder.
-        """
+        """Check the checkpoint before Spark opens it, which would stop another query that uses it."""
         folder = open_folder(self.checkpoint.url)
         if folder.exists() and not folder.is_folder():
             raise UsageError(
@@ -272,10 +250,7 @@ class Admission:
             )
 
     def find(self, rounds: Rounds, epoch: int, planned: Planned) -> BatchRecord | None:
-        """Return the record of an epoch, or `None` for a new epoch. Raises `BatchRefusedError`.
-
-        Costs one request, and two more for the first new epoch after a start.
-        """
+        """Return the record of an epoch, or `None` for a new one. Raises `BatchRefusedError`."""
         found, now = rounds.find(self.batch_id(epoch)), self.what(epoch, planned)
         if found is None and not self._follows:
             self._check_follows(rounds, epoch, planned)
@@ -289,7 +264,6 @@ class Admission:
         return found
 
     def _check_follows(self, rounds: Rounds, epoch: int, planned: Planned) -> None:
-        """Raise `BatchRefusedError` if a new epoch does not follow the last epoch of this query and table."""
         us = CheckpointOwner(self.query, connect(rounds.place.store).url, self.named or rounds.place.table)
         owner = self._owner()
         if epoch:
@@ -304,7 +278,6 @@ class Admission:
             self.checkpoint.claim(us)
 
     def _owner(self) -> CheckpointOwner | None:
-        """Return the owner of the checkpoint, if any. Raises `BatchRefusedError` if another query is the owner."""
         owner = self.checkpoint.owner()
         if owner is None:
             return None
@@ -389,7 +362,6 @@ class EpochPlaces:
         out.flush()
 
     def _merged(self, waiting: Sequence[Folder]) -> Folder:
-        """Merge the outcomes of epochs in a hidden folder, one file for each round."""
         made = self._folder().sub(f"_merging-{self.query}-{uuid4().hex}")
         for name in sorted({name for each in waiting for name in each.names() if name[0] != "_"}):
             folder = made.sub(name)
@@ -419,14 +391,12 @@ class EpochPlaces:
             self._folder().sub(name).delete()
 
     def _waiting(self) -> list[tuple[int, Folder]]:
-        """Return the epochs that are not yet in the output folder, in order, with their folders."""
         pattern = re.compile(rf"batch_id={re.escape(self.query)}-(\d+)")
         folder = self._folder()
         found = ((pattern.fullmatch(name), folder.sub(name)) for name in folder.names())
         return sorted(((int(match[1]), each) for match, each in found if match), key=lambda each: each[0])
 
     def _is_merged(self, epoch: int) -> bool:
-        """Return whether an earlier driver merged an epoch into the output folder."""
         return any(epoch in span for span in self._merged_before)
 
     @cached_property
@@ -498,9 +468,7 @@ def run_stream(
         to.check()
         send = partial(to.publish, place)
     chosen = given(BatchOptions, options)
-    stream = Stream(app, place, out, query, checkpoint, compact_after, chosen, publish=send)
-    stream.say = partial(remark, chosen.step)
-    return stream.start(df, trigger)
+    return Stream(app, place, out, query, checkpoint, compact_after, chosen, publish=send).start(df, trigger)
 
 
 @dataclass
@@ -516,7 +484,6 @@ class Stream:
     options: BatchOptions = field(default_factory=BatchOptions)
     done: Callable[[BatchRecord], None] = lambda _: None  # called after each epoch
     publish: PublishEpoch | None = None  # called for each committed epoch, again if Spark repeats it
-    say: Step = warnings.warn  # called with remarks on the log
     failure: Exception | None = field(default=None, init=False)  # stopped the query; Spark only has its text
     _is_prepared: bool = field(default=False, init=False)
     _partitions: int = field(default=0, init=False)
@@ -557,7 +524,6 @@ class Stream:
         with session.job_settings(spark):  # the query copies them
             log = normalise(df, self.options.source, self.options.limits)
             types = self.options.types_of(self.app)
-            tell_of_struct(df, self.app, types, self.say)
             routed = find_routes(log, self.app, types)
             checkpoint = self.admission.checkpoint.url
             writer = routed.writeStream.queryName(self.query).option("checkpointLocation", checkpoint)
@@ -662,7 +628,6 @@ class RunningStream(StreamingQuery):
 
     @property
     def isActive(self) -> bool:  # noqa: N802 - the name is Spark's
-        """Whether the query is running."""
         return super().isActive or self._end()
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - the name is Spark's
@@ -681,7 +646,6 @@ class RunningStream(StreamingQuery):
 
 
 def _triggered(trigger: Trigger) -> Mapping[str, Any]:
-    """Return the arguments of Spark's trigger. Raises `UsageError`."""
     if trigger is None:
         return {}
     if trigger == AVAILABLE_NOW:
@@ -720,15 +684,15 @@ def open_source(
     `max_files`: the maximum per micro-batch. Parquet needs a first file with the types of the columns; later files may
     add optional columns. Raises `LogError`.
     """
-    if is_kafka(folder):
+    if read.is_kafka(folder):
         from runtime.spark.streaming.kafka import stream_of  # noqa: PLC0415 - of an extra
 
         return stream_of(spark, folder, decoding)
     path, files = folder, None
-    if is_on_disk(folder, session.master_of(spark)):
+    if read.is_on_disk(folder, session.master_of(spark)):
         as_ = "json" if format_ == "json" else "parquet"
-        files = find_on_disk([folder], as_, may_be_empty=format_ != "parquet")
-        path = literal(files.paths[0])
+        files = read.find_on_disk([folder], as_, may_be_empty=format_ != "parquet")
+        path = read.literal(files.paths[0])
         if files.skipped and format_ != "outcomes":
             say(f"Reading the log without {files.skipped}")
     reader = spark.readStream.option("maxFileAge", _ANY_AGE)
@@ -740,9 +704,9 @@ def open_source(
             return published_outputs(reader.schema(OUTCOMES).parquet(path))
         if format_ == "json":
             if files is not None and any(map(os.path.getsize, files.files)):
-                open_log(spark, folder, format_)  # checks the first lines
-            return lines_of(reader.option("recursiveFileLookup", True).text(path))
-        found = open_log(spark, folder, format_)
+                read.open_log(spark, folder, format_)  # checks the first lines
+            return read.lines_of(reader.option("recursiveFileLookup", True).text(path))
+        found = read.open_log(spark, folder, format_)
         is_partitioned = found.files is not None and found.files.is_partitioned
-        schema = with_later_columns(found.rows.schema)
+        schema = read.with_later_columns(found.rows.schema)
         return reader.option("recursiveFileLookup", not is_partitioned).schema(schema).parquet(path)

@@ -1,3 +1,1 @@
 """Code that runs in Python workers: deliveries come in, are handled stream by stream, and outcomes go out."""
-
-from __future__ import annotations

@@ -15,17 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyspark.sql import SparkSession
 
-from eventstore import (
-    InterceptedTable,
-    Operation,
-    Row,
-    Scope,
-    Store,
-    StoreUnavailableError,
-    Table,
-    connect,
-    drive,
-)
+from eventstore import InterceptedTable, Operation, Row, Scope, Store, Table, connect, drive
+from eventstore.errors import StoreUnavailableError
 from eventstore.port import MayBeReplaced, MultiPartitionTable, Transaction, TransactionResult, attempt_each
 from runtime.batch_options import TablePlace, Wrap
 from runtime.errors import UsageError
@@ -55,11 +46,7 @@ class Wait(Enum):
 
 
 class ConcurrencyLimit:
-    """The limit of the number of streams in flight, which provides back-pressure.
-
-    It rises while calls take about the best time, falls when they take longer, and halves on a failure. After Netflix's
-    concurrency-limits.
-    """
+    """The limit of the streams in flight, raised while calls are fast, after Netflix's concurrency-limits."""
 
     def __init__(self, most: int) -> None:
         self.most = max(most, 1)
@@ -130,14 +117,12 @@ class EventLoop:
         self._loop = asyncio.new_event_loop()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run one coroutine to its end. Ctrl-C cancels the coroutine."""
         if self._asyncio._get_running_loop() is None:  # noqa: SLF001 - does not raise
             return self._run(coroutine)
         with ThreadPoolExecutor(1) as thread:  # a notebook already runs a loop in this thread
             return thread.submit(self._run, coroutine).result()
 
     def run_all(self, work: Iterable[Work[T] | Wait], concurrency: ConcurrencyLimit) -> Iterator[T]:
-        """Implement `Connection.run_all`."""
         running: set[asyncio.Task[T]] = set()
         try:
             for each in work:
@@ -156,7 +141,6 @@ class EventLoop:
             self._cancel(*running)
 
     def close(self) -> None:
-        """Close the event loop."""
         self._loop.close()
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -169,7 +153,6 @@ class EventLoop:
             raise
 
     def _cancel(self, *tasks: asyncio.Task[Any]) -> None:
-        """Cancel tasks, which would otherwise continue when the loop runs again."""
         for task in tasks:
             task.cancel()
         if tasks:
@@ -215,7 +198,6 @@ class GroupCommit:
         return _CollectedTable(table, self) if isinstance(table, MultiPartitionTable) else table
 
     def run_all(self, work: Iterable[Work[T] | Wait], most: int) -> Iterator[T]:
-        """Implement `Connection.run_all`, with at most `most` coroutines at once."""
         streams: _Streams[T] = _Streams(self)
         may_wait = most
         try:
@@ -250,8 +232,6 @@ class GroupCommit:
 
 
 class _Streams(Generic[T]):
-    """The coroutines that wait for a commit, in order."""
-
     def __init__(self, group: GroupCommit) -> None:
         self._group = group
         self.waiting: deque[tuple[Work[T], Pending]] = deque()
@@ -272,19 +252,16 @@ class _Streams(Generic[T]):
             yield ended.pop()  # releases the memory
 
     def commit(self) -> Iterator[T]:
-        """Commit all waiting transactions, and resume their coroutines."""
         for answer in _commit([pending for _, pending in self.waiting]):
             work, _ = self.waiting.popleft()
             yield from self.go_on(work, answer)
 
     def until_fewer_wait(self, number: int) -> Iterator[T]:
-        """Commit until fewer than `number` coroutines wait."""
         while len(self.waiting) >= number:
             yield from self.commit()
 
 
 def _commit(waiting: Sequence[Pending]) -> list[TransactionResult]:
-    """Commit once for each table. Return the result of each transaction."""
     answers: dict[Pending, TransactionResult] = {}
     for table in dict.fromkeys(pending.table for pending in waiting):
         together = [pending for pending in waiting if pending.table is table]
@@ -317,11 +294,7 @@ _connections: dict[tuple[int, int, TablePlace, TablePlace | None], Connection] =
 
 
 class Connection:
-    """One or two tables, and the way to run coroutines on them.
-
-    Stores on this machine need no event loop: coroutines only wait for group commits. A store on the network has an
-    event loop until the process ends.
-    """
+    """One or two tables, and the way to run coroutines on them: with an event loop if a store is on the network."""
 
     def __init__(self, place: TablePlace, other: TablePlace | None = None, *, make: bool = True) -> None:
         self.store = connect(place.store)
@@ -342,11 +315,9 @@ class Connection:
         return any(isinstance(store, MayBeReplaced) and store.is_replaced() for store in self.stores)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run one coroutine to its end."""
         return drive(coroutine) if self._loop is None else self._loop.run(coroutine)
 
     def close(self) -> None:
-        """Close the stores."""
         for store in self.stores:
             self.run(store.close())
         if self._loop is not None:
@@ -358,10 +329,7 @@ class Connection:
         return table if self._loop is None else MeasuredTable(table, concurrency)
 
     def run_all(self, work: Iterable[Work[T] | Wait], concurrency: ConcurrencyLimit) -> Iterator[T]:
-        """Run coroutines, limited by `concurrency`, and yield their results as they end.
-
-        `work` is consumed lazily. If a coroutine raises, the others are cancelled.
-        """
+        """Run coroutines from a lazy sequence, and yield their results. An error cancels the others."""
         if self._loop is None:
             yield from self._group.run_all(work, concurrency.most)
         else:
@@ -380,10 +348,7 @@ def open_table(
     make: bool = True,
     spark: SparkSession | None = None,
 ) -> Connection:
-    """Return this thread's connection to a table, and to a second one if given.
-
-    Raises `TableNotFoundError` without `make`, and `UsageError` if workers of the session could not access the store.
-    """
+    """Return this thread's connection to a table, and to a second one if given. Raises `UsageError`."""
     # The cache key is absolute: a relative path or a variable may have another meaning later.
     place, other = TablePlace(store_url, table_name).for_workers(), other and other.for_workers()
     key = (os.getpid(), threading.get_ident(), place, None if other == place else other)

@@ -1,7 +1,5 @@
 """The jobs of batch workers, which fold partitions of deliveries. They are pickled and sent to the workers."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os
@@ -21,7 +19,7 @@ from pyspark import TaskContext
 from eventstore import Table
 from handlers import App
 from runtime.algorithms.choice import BatchAlgorithm, Dependencies, make_batch_algorithms, make_outboxes
-from runtime.algorithms.state_based.together import MAX_CHUNK_DELIVERIES, SMALL_DELIVERIES, StreamsTogether
+from runtime.algorithms.state_based.algorithm import MAX_CHUNK_DELIVERIES, SMALL_DELIVERIES, StreamsTogether
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.dead_letters import TableLetters
 from runtime.documents.store import open_documents
@@ -67,7 +65,6 @@ class Group:
 
     @property
     def size(self) -> int:
-        """The estimated memory of the group, in bytes."""
         return self.text_bytes + DELIVERY_BYTES * len(self.problems)
 
     def has_room(self, deliveries: int, text: int) -> bool:
@@ -102,8 +99,6 @@ class Chunk:
 
 
 class _Stretch(NamedTuple):
-    """Consecutive rows of one stream in an Arrow batch."""
-
     first: int
     end: int
     handler: str | None
@@ -210,7 +205,6 @@ def _deliveries(batch: pa.RecordBatch) -> tuple[Envelopes, list[str | None], lis
 
 
 def _stretches(batch: pa.RecordBatch) -> Iterator[_Stretch]:
-    """Yield a stretch for the consecutive rows of each stream."""
     if not len(batch):
         return
     handlers, business_ids = batch.column("handler"), batch.column("business_id")
@@ -257,10 +251,7 @@ G = TypeVar("G", bound=Group | Chunk)
 def by_stream(
     given: Iterable[G | Wait], begin: Callable[[], S], work: Callable[[G, S], Coroutine[Any, Any, R]]
 ) -> Iterator[Coroutine[Any, Any, R] | Wait]:
-    """Yield a coroutine for each group, and waits that bound the memory of groups in progress.
-
-    Groups of one stream run in sequence, and share the value from `begin`.
-    """
+    """Yield a coroutine for each group, in sequence for one stream, and waits that bound their memory."""
     held = 0
 
     async def within_bounds(group: G, stream: S) -> R:
@@ -290,10 +281,7 @@ def by_stream(
 def prepared(
     group: Group, app: App, limits: MessageLimits, types: Collection[str] | None = None
 ) -> Deliveries | list[Outcome]:
-    """Prepare the deliveries of a group, or return their dead letters if the group has no stream.
-
-    `types`: the message types allowed in the log, `None` for all.
-    """
+    """Prepare the deliveries of a group, or return their dead letters if it has no stream."""
     if group.deliveries is not None:
         return group.deliveries
     handler = app.handlers.get(group.handler or "")
@@ -359,7 +347,6 @@ class FoldJob:
         return self.options.other_table
 
     def algorithms(self, given: Dependencies) -> Mapping[str, BatchAlgorithm]:
-        """Return an algorithm for each handler."""
         return make_batch_algorithms(self.options.algorithm, given)
 
     def open(self, app: App | None = None) -> tuple[Connection, ConcurrencyLimit, Dependencies]:
@@ -444,7 +431,6 @@ class FoldJob:
                 yield writer.flush()
 
     async def _together(self, chunk: Chunk, streams: StreamsTogether | None, left: deque[Group]) -> Outcomes:
-        """Process the streams of a chunk together if possible. Append the remaining streams to `left`."""
         begins = [0, *chunk.ends[:-1]]
         if streams is None:
             deliveries, outcomes, numbers = None, Outcomes(Envelopes()), list(range(len(begins)))

@@ -5,8 +5,6 @@ fsynced, and Spark accepts one attempt per task, so files of failed, killed or l
 does not create its folder, so it cannot restore one that was discarded.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -83,7 +81,6 @@ PART = from_arrow_schema(_PART)
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of Arrow batches as dicts."""
     return (row for batch in batches for row in batch.to_pylist())
 
 
@@ -106,11 +103,9 @@ class OutcomeWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether a full batch is waiting."""
         return self._rows >= MAX_ROWS or self._bytes >= MAX_BYTES
 
     def add(self, outcomes: Outcomes) -> None:
-        """Add outcomes of one stream."""
         for piece in _pieces(outcomes):
             self._collected.append(piece)
             self._rows += len(piece.counts)
@@ -134,7 +129,6 @@ class OutcomeWriter:
 
 
 def to_arrow(collected: Sequence[Outcomes]) -> pa.RecordBatch:
-    """Convert the outcomes of streams to a record batch."""
     return _to_arrow([_piece(outcomes) for outcomes in collected])
 
 
@@ -164,7 +158,6 @@ def _to_arrow(pieces: Sequence[_Piece]) -> pa.RecordBatch:
 
 
 def _pieces(outcomes: Outcomes) -> Iterator[_Piece]:
-    """Split outcomes into pieces of up to `MAX_ROWS` and `MAX_BYTES`. A single outcome may be larger."""
     count = len(outcomes)
     if count > MAX_ROWS:
         for first in range(0, count, MAX_ROWS):
@@ -188,7 +181,6 @@ def _piece(outcomes: Outcomes) -> _Piece:
 
 
 def outputs_bytes(outputs: Outputs) -> int:
-    """Estimate the memory of outputs in bytes."""
     text = sum(map(len, outputs.bodies)) + sum(map(size_of_headers, filter(None, outputs.headers)))
     return OUTPUT_BYTES * len(outputs) + text
 
@@ -298,7 +290,6 @@ class OutcomeFileWriter:
 
     @property
     def is_open(self) -> bool:
-        """Whether the file was created."""
         return self._writer is not None
 
     def open(self) -> None:
@@ -315,7 +306,6 @@ class OutcomeFileWriter:
         )
 
     def add(self, outcomes: pa.RecordBatch) -> None:
-        """Add outcomes. Write a row group when it is full."""
         if not self.is_open:
             self.open()
         table = pa.Table.from_batches([outcomes]).select(["handler", "status", "reason"])

@@ -23,11 +23,10 @@ from runtime.errors import StoredDataError
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome
 from runtime.messages.parsing import business_id_of, prepare
-from runtime.versions.columns import compress, pack_columns
 from runtime.versions.head import Segment, Tail, read_tail
 from runtime.versions.index import KEY_BYTES, id_hashes_of, pack, read_index_row
 from runtime.versions.limits import HASH_BYTES
-from runtime.versions.run import Commit, read_index, read_run
+from runtime.versions.run import Commit, compress, pack_columns, read_index, read_run
 from tests.faults.hostile.app import app
 from tests.unit.runtime.runs import run_of, stored, version
 from tests.unit.runtime.tails import body_of, with_body

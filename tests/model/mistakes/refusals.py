@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.algorithms.refusals import Refusals
+from runtime.algorithms.algorithm import Refusals
 from runtime.algorithms.state_based import algorithm as state_based
 from runtime.algorithms.state_based.algorithm import StateBasedOneByOne
 from runtime.algorithms.state_based.truncation import TruncationRules

@@ -28,6 +28,7 @@ from runtime.algorithms.state_based.truncation import Plan, TruncationRules
 from runtime.ledger.batch import OpenBatches
 from runtime.messages.envelope import id_key
 from runtime.messages.outcome import Outcome, Status
+from runtime.versions import index
 from runtime.versions import stream as state_stream
 from runtime.versions.stream import LoadedVersions, load
 from tests.model.book import BOOK, two_handlers, write
@@ -254,7 +255,7 @@ mistake(
     "AtMostOneStateChange",
     replace(_ONE, name="1 message, in a row", limits=RUNS),
     CRASH,
-)(giving(state_stream, "candidates", ()))
+)(giving(index, "candidates", ()))
 
 
 @mistake("a full tail is emptied before its run is written", "NoLostUpdate", FILLED)

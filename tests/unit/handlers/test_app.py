@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from handlers import App, AppError, Context, Handler, Message, State, handles
-from handlers.handler import KeyKind, Route, handler_name
+from handlers.app import KeyKind, Route
 from handlers.message import message_aliases, message_name
 from samples.shooting_range import app as shooting_range
 from tests.unit.handlers.bell import Data, Rang, bell
@@ -255,8 +255,8 @@ def test_handlers_and_messages_are_named_by_their_own_class_or_as_given():
     class PealedTwice(Pealed):
         pass
 
-    assert handler_name(Given) == "Bell"
-    assert handler_name(Derived) == "Derived"  # with its base's name it would write to the base's streams
+    assert Given.__handler_name__ == "Bell"
+    assert Derived.__handler_name__ == "Derived"  # with its base's name it would write to the base's streams
     assert (message_name(Rang), message_name(Pealed), message_name(PealedTwice)) == (
         "Rang",
         "Rang",
@@ -268,7 +268,7 @@ def test_handlers_and_messages_are_named_by_their_own_class_or_as_given():
 @pytest.mark.parametrize("name", ["1st", "a-b", "a b", "a.b", "é", "a\n", "a/b", "a|b", "٣"])
 def test_a_name_has_letters_digits_and_underscores_and_any_other_is_refused(name):
     for taken in ("A", "_", "_a1", "a_B_9", "Z" * 200):
-        assert handler_name(type("Bell", (Handler,), {}, name=taken)) == taken
+        assert type("Bell", (Handler,), {}, name=taken).__handler_name__ == taken
     for base, options in (
         (Handler, {"name": name}),
         (Message, {"name": name}),

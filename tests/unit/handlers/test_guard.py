@@ -18,8 +18,7 @@ from pydantic import TypeAdapter
 from pyspark import cloudpickle
 
 from handlers import App, Context, Handler, Message, NondeterminismError, State, handles
-from handlers.guard import Bindings, guarded
-from handlers.guard_patches import GuardedDate, GuardedDatetime
+from handlers.guard import Bindings, GuardedDate, GuardedDatetime, guarded
 from tests.unit.handlers import helper, onlooker
 from tests.unit.handlers.onlooker import ALLOWED, FORBIDDEN, House, Onlooker, look
 
@@ -148,7 +147,7 @@ def test_modules_of_the_user_are_bound_and_a_library_is_not(monkeypatch):
     Bindings([Onlooker], [Onlooker.look]).rebind()
 
     assert vars(onlooker)["uuid4"] is not draw
-    assert vars(helper)["datetime"].__module__ == "handlers.guard_patches"
+    assert vars(helper)["datetime"].__module__ == "handlers.guard"
     assert users.draw is not draw
     assert isinstance(users.draw(), UUID)
     assert library.draw is draw

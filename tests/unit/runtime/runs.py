@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from eventstore import RecordedEvent
-from runtime.versions.columns import StateVersion, VersionColumns
-from runtime.versions.run import Commit, Run
+from runtime.versions.run import Commit, Run, StateVersion, VersionColumns
 
 
 def version(number: int, **fields: Any) -> StateVersion:

@@ -11,8 +11,8 @@ from eventstore import InterceptedTable, StoreUnavailableError, Table, connect, 
 from eventstore.port import pause_seconds
 from runtime import Output, Processor, TableSettings
 from runtime.algorithms.outbox.algorithm import Outbox, OutboxOneByOne
+from runtime.algorithms.state_based.replay import Verifier
 from runtime.algorithms.state_based.truncation import DAY, TruncationChoices, truncate_stream
-from runtime.algorithms.state_based.verification import Verifier
 from runtime.ledger.batch import OpenBatches
 from runtime.messages.parsing import Prepared, prepare
 from runtime.publishing.last_hop import End, IdempotentDelivery, TableKeys

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from eventstore import InterceptedTable, drive
 from runtime import Envelope, Output, Processor, UsageError
-from runtime.algorithms.state_based.verification import Verdict, Verifier
+from runtime.algorithms.state_based.replay import Verdict, Verifier
 from runtime.messages.outcome import Outcome, Reason, Status
 from runtime.messages.parsing import prepare
 from runtime.serve import Consumer, ServeOptions

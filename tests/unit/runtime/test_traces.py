@@ -12,8 +12,7 @@ from handlers import Published
 from runtime import Envelope, Output, Processor
 from runtime.algorithms.choice import AlgorithmName
 from runtime.dead_letters import PARTITION, check_letter
-from runtime.messages.digests import digest_outputs
-from runtime.messages.envelope import Envelopes
+from runtime.messages.envelope import Envelopes, digest_outputs
 from runtime.messages.outcome import Outcomes
 from runtime.spark.worker.outcomes import to_arrow
 from tests.unit.runtime import diary
@@ -113,7 +112,7 @@ def test_a_trace_that_an_earlier_version_recorded_is_replayed():
     # Given a version whose recorded headers and outputs have the trace, as earlier releases stored it
     table, worker = memory_table(), Worker(memory_table())
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("runtime.versions.columns", "runtime.algorithms.state_based.decide"):
+        for module in ("runtime.versions.run", "runtime.algorithms.state_based.decide"):
             patch.setattr(f"{module}.without_trace", lambda headers: headers)
         worker = Worker(table)
         worker.process(message(A))

@@ -8,14 +8,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
-from uuid import UUID
+from typing import Any
 
 import msgpack
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import BaseModel, Field, StrictInt, field_validator
+from pydantic import StrictInt, field_validator
 
 from handlers import App, Context, Handler, Message, State, handles
 from handlers.context import message_codec
@@ -23,7 +22,7 @@ from runtime.errors import BatchFailedError, UsageError
 from runtime.messages.envelope import Envelope, Envelopes
 from runtime.messages.limits import MessageLimits, find_excesses
 from runtime.spark import dead_letters, outputs
-from runtime.spark.logs.normalise import first_of, normalise, tell_of_struct, text, texts
+from runtime.spark.logs.normalise import first_of, normalise, text, texts
 from runtime.spark.logs.read import open_log
 from runtime.spark.session import job_settings
 from samples.shooting_range.handlers import ShootingRange
@@ -524,74 +523,3 @@ def test_the_first_case_that_holds_gives_the_value(spark):
 
     assert [row[0] for row in rows] == ["few", "one", "few", None]
     assert [tuple(row)[1:] for row in rows] == [("few", 0), ("one", 1), ("few", 2), ("many", 3)]
-
-
-class Line(BaseModel, frozen=True):
-    sku: str
-    count: int | None = None
-
-
-class Ordered(Message, aliases=("Bought",)):
-    order: UUID
-    total: Decimal
-    rate: float = 1
-    at: datetime | None = None
-    kind: Literal["new", 1] = "new"
-    is_gift: bool = False
-    lines: tuple[Line, ...] = ()
-    first: Line | None = None
-    customer: str = Field(default="", alias="who")
-
-
-class Paid(Message):
-    order: UUID
-    total: int
-
-
-class Orders(Handler[Counted]):
-    @handles(by="order")
-    def order(self, state: Counted, message: Ordered, context: Context) -> Counted:
-        return state
-
-    @handles(by="order")
-    def pay(self, state: Counted, message: Paid, context: Context) -> Counted:
-        return state
-
-
-def told(spark, schema: str, types: frozenset[str] | None = None) -> list[str]:
-    """Return what is said of a log with such a body."""
-    sentences: list[str] = []
-    tell_of_struct(spark.createDataFrame([], f"body {schema}"), App(Orders), types, sentences.append)
-    return sentences
-
-
-@pytest.mark.parametrize(
-    ("fields", "odd"),
-    [
-        ("is_gift: string", "Ordered.is_gift is boolean, not string"),
-        ("at: bigint", "Ordered.at is string, not bigint"),
-        ("order: int", "Ordered.order is string, not int; Paid.order is string, not int"),
-        ("total: double", "Paid.total is integer, not double"),
-        ("rate: string", "Ordered.rate is number, not string"),
-        ("lines: struct<sku: string>", "Ordered.lines is array, not struct<sku:string>"),
-        ("lines: array<string>", "Ordered.lines[] is object, not string"),
-        ("lines: array<struct<count: string>>", "Ordered.lines[].count is integer, not string"),
-        ("first: struct<skew: string>", "Ordered.first has no skew"),
-        ("first: string", "Ordered.first is object, not string"),
-        ("Total: bigint", "no message has Total"),
-        ("order: string, total: decimal(20,0), rate: float, at: timestamp, is_gift: boolean", None),
-        ("rate: int, kind: string, at: date, who: string, customer: string", None),
-        (
-            "lines: array<struct<sku: string, count: smallint>>, first: struct<count: int>, is_gift: void",
-            None,
-        ),
-    ],
-)
-def test_fields_of_a_struct_that_the_messages_have_not_in_that_type_are_told(spark, fields, odd):
-    said = told(spark, f"struct<{fields}>")
-    assert [f": {odd}. " in each for each in said] == ([True] if odd else [])
-
-
-def test_nothing_is_said_of_texts_and_of_types_that_the_log_does_not_hold(spark):
-    assert told(spark, "string") == told(spark, "binary") == []
-    assert told(spark, "struct<total: double>", frozenset({"Bought"})) == []

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from handlers import App, Context, Handler, Message, State, handles
-from handlers.handler import KeyKind, Route
+from handlers.app import KeyKind, Route
 from runtime.messages import envelope as message_ids
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Output

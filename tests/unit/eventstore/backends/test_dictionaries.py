@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from eventstore import ANY_ETAG, DamagedRowError, Operation, connect, drive
-from eventstore.backends import sqlite
-from eventstore.backends.dictionaries import FEWEST_SAMPLES, Dictionary, shared_bytes
+from eventstore.backends import rows as row_format
+from eventstore.backends.rows import FEWEST_SAMPLES, Dictionary, shared_bytes
 
 STATE = b'{"owner_of_the_account":"%s","currency_of_the_account":"EUR","cents":%d}'
 
@@ -100,7 +100,7 @@ def test_a_dictionary_is_made_for_each_kind_and_again_when_rows_are_unlike_its_s
 
 
 def test_the_number_of_dictionaries_is_bounded(table, path, monkeypatch):
-    monkeypatch.setattr(sqlite, "MOST_DICTIONARIES", 1)
+    monkeypatch.setattr(row_format, "MOST_DICTIONARIES", 1)
     write(table, MANY)
     write(table, MANY, kind="Order")
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from eventstore import Row, Table, drive
+from runtime.algorithms.state_based.replay import Verdict, Verifier
 from runtime.algorithms.state_based.truncation import (
     TruncationChoices,
     take_versions,
     truncate_stream,
 )
-from runtime.algorithms.state_based.verification import Verdict, Verifier
 from runtime.archives import tables as importing
 from runtime.archives import versions as archive
 from runtime.archives.tables import RowFiles, export_table, import_table, read_batches
@@ -116,7 +116,7 @@ def test_a_rule_that_changed_is_found_in_versions_that_were_cut(
     handler = app.handlers["Diary"]
     (*_, message) = MESSAGES["d-03"][:3]
     other = message._replace(body=str(message.body).replace("2", "two"))
-    monkeypatch.setattr("runtime.algorithms.state_based.verification.is_copy", lambda *_: True)
+    monkeypatch.setattr("runtime.algorithms.state_based.replay.is_copy", lambda *_: True)
 
     verifier = Verifier(table, handler, PATIENCE, find_cut=ExportedVersions(tmp_path).find)
     (found,) = drive(verifier.verify("d-03", [prepare(handler, "d-03", other)]))

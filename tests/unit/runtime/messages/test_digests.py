@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.messages.digests import SIZE, fingerprint
+from runtime.messages.envelope import SIZE, fingerprint
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,10 @@ from eventstore import Operation, Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.errors import StoredDataError
 from runtime.versions import limits
-from runtime.versions.columns import VersionColumns
 from runtime.versions.dead_letters import Waiting
 from runtime.versions.head import HEAD_PROPERTIES, Head, Segment, Tail, Tombstone, read_head, read_tail
 from runtime.versions.limits import MAX_HEAD_STATE_BYTES
-from runtime.versions.run import Commit, Run
+from runtime.versions.run import Commit, Run, VersionColumns
 from tests.unit.runtime.diary import delivery, ponder, write
 from tests.unit.runtime.indexes import check_index
 from tests.unit.runtime.runs import version

@@ -207,7 +207,7 @@ class Work:
             self.runs += len(needed)
             return read(stream, needed)
 
-        monkeypatch.setattr(stream, "candidates", counted)
+        monkeypatch.setattr(id_index, "candidates", counted)
         monkeypatch.setattr(stream, "_read_runs", read_runs)
 
     @property

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from eventstore import EventData, RecordedEvent
 from runtime.errors import StoredDataError
 from runtime.messages.envelope import id_key
-from runtime.versions.columns import StateVersion, VersionColumns
 from runtime.versions.limits import MAX_RUN_ID_BYTES
 from runtime.versions.run import (
     DATA_PROPERTIES,
@@ -22,6 +21,8 @@ from runtime.versions.run import (
     INDEX_PROPERTIES,
     Commit,
     Run,
+    StateVersion,
+    VersionColumns,
     read_ids,
     read_index,
     read_run,

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, StoreUnavailableError, connect, drive
-from eventstore.backends import sqlite
+from eventstore.backends import rows, sqlite
 from eventstore.backends.sqlite import SqliteTable
 from eventstore.port import MultiPartitionTable
-from runtime.algorithms.state_based.together import StreamsTogether
+from runtime.algorithms.state_based.algorithm import StreamsTogether
 from runtime.batch_options import BatchOptions
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.spark.worker import job as cutting
@@ -97,7 +97,7 @@ def test_any_chunks_of_streams_end_as_one_by_one(tmp_path_factory, log, most, on
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MAX_TAIL_BYTES", data.draw(st.sampled_from([600, 12 * 1024])))
         patch.setattr(sqlite, "FEWEST_TOGETHER", data.draw(st.integers(1, 4)))
-        patch.setattr(sqlite, "FEWEST_SAMPLES", data.draw(st.integers(1, 40)))
+        patch.setattr(rows, "FEWEST_SAMPLES", data.draw(st.integers(1, 40)))
         for number, entries in enumerate(log, 1):
             patch.setattr(cutting, "SMALL_DELIVERIES", 0)
             expected = fold(one_by_one, number, entries, on_error=on_error)

@@ -7,8 +7,8 @@ import pytest
 
 from eventstore import InterceptedTable, drive
 from handlers import App, Context, Handler, Message, State, handles
+from runtime.algorithms.state_based.replay import Finding, Verdict, Verifier
 from runtime.algorithms.state_based.truncation import DAY, TruncationChoices, truncate_stream
-from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
 from runtime.ledger.batch import OpenBatches
 from runtime.messages.parsing import prepare
 from runtime.versions import limits
