@@ -373,7 +373,7 @@ class SparkOptions:
         check=check_place,
     )
     remote: str | None = option(
-        "A Spark Connect server to use instead of --master. Needs the extra `connect`.",
+        "A Spark Connect server to use instead of --master.",
         default=None,
         is_rare=True,
         metavar="sc://HOST:PORT",
