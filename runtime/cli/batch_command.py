@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -67,7 +68,13 @@ def holds_secret() -> str:
 
 def command_with(option: str, value: str) -> str:
     """Return the current command with another value of an option, quoted for a shell, without secrets."""
-    return shlex.join(["consistent", *map(_shown, _without(option)), option, value])
+    words, given = [], iter(_given.get() or ())
+    for word in given:
+        if word == option:
+            next(given, None)
+        elif not word.startswith(f"{option}="):
+            words.append(_shown(word))
+    return shlex.join(["consistent", *words, option, value])
 
 
 def command_on(command: str, states: TablePlace, *more: str) -> str:
@@ -89,15 +96,6 @@ def resumable(batch_id: str, states: TablePlace) -> Iterator[None]:
         if "abandon" in str(error):
             again += f" To abandon a batch: {command_on('batches', states, '--abandon', 'ID')}"
         raise type(error)(f"{error} {again}") from error
-
-
-def _without(option: str) -> Iterator[str]:
-    given = iter(_given.get() or ())
-    for word in given:
-        if word == option:
-            next(given, None)
-        elif not word.startswith(f"{option}="):
-            yield word
 
 
 def is_secret(word: str) -> bool:
@@ -182,9 +180,9 @@ class BatchReport:
             yield f"Batch {batch_id} was already published, and a published batch never changes. Its outcomes:"
         yield self.table(f"Outcomes of batch {batch_id}")
         yield ""
-        total = {
-            status: sum(each.count for each in self.counts if each.status == status) for status in Status
-        }
+        total: Counter[str] = Counter()
+        for each in self.counts:
+            total[each.status] += each.count
         if self.dead_letters:
             yield table_of_dead_letters(self.dead_letters, total[Status.DEAD_LETTER])
             yield ""

@@ -31,13 +31,9 @@ if TYPE_CHECKING:
 
 _MICROSECOND = timedelta(microseconds=1)
 _MICROSECONDS_OF = {
-    "s": 1_000_000,
-    "m": 60_000_000,
-    "h": 3_600_000_000,
-    "d": 86_400_000_000,
-    "w": 604_800_000_000,
+    each: seconds * 10**6 for each, seconds in zip("smhdw", (1, 60, 3600, 86400, 604800), strict=True)
 }
-_BYTES_OF = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_BYTES_OF = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 def parse_duration(text: str) -> int:
@@ -48,31 +44,25 @@ def parse_duration(text: str) -> int:
     return int(match[1]) * _MICROSECONDS_OF[match[2]]
 
 
-def parse_time(text: str) -> timedelta:
-    """Parse a duration to a `timedelta`. Raises `typer.BadParameter`."""
+def _time(text: str) -> timedelta:
     return parse_duration(text) * _MICROSECOND
-
-
-def duration_text(microseconds: int) -> str:
-    """Format microseconds in the largest unit that represents them exactly, as `parse_duration` reads them."""
-    whole = (unit for unit, each in _MICROSECONDS_OF.items() if microseconds % each == 0)
-    unit = max(whole, key=_MICROSECONDS_OF.__getitem__)
-    return f"{microseconds // _MICROSECONDS_OF[unit]}{unit}"
 
 
 def parse_size(text: str) -> int:
     """Parse a size such as 1000, 64KiB, 1MiB or 2GiB to bytes. Raises `typer.BadParameter`, also for 0."""
     match = re.fullmatch(r"([0-9]{1,15})\s*(|B|KIB|MIB|GIB)", text.strip().upper())
-    size = int(match[1]) * _BYTES_OF[match[2]] if match else 0
+    size = int(match[1]) * _BYTES_OF[match[2].replace("I", "i")] if match else 0
     if not size:
         raise typer.BadParameter(f"{text!r} is not a size: use a form such as 1000, 64KiB, 1MiB or 2GiB.")
     return size
 
 
-def size_text(size: int) -> str:
-    """Format a number of bytes in the largest unit that represents it exactly, as `parse_size` reads it."""
-    unit = max((unit for unit, each in _BYTES_OF.items() if size % each == 0), key=_BYTES_OF.__getitem__)
-    return f"{size // _BYTES_OF[unit]}{unit.replace('I', 'i')}"
+def _in_largest(units: Mapping[str, int], number: int) -> str:
+    unit = max((unit for unit, each in units.items() if number % each == 0), key=units.__getitem__)
+    return f"{number // units[unit]}{unit}"
+
+
+duration_text, size_text = partial(_in_largest, _MICROSECONDS_OF), partial(_in_largest, _BYTES_OF)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -86,13 +76,9 @@ def _pair(text: str) -> tuple[str, str]:
 # those of nested dataclasses. The command receives an instance.
 
 
-class Only(frozenset[str]):
-    """Annotates a parameter with the fields of its dataclass that the command uses. By default it uses all."""
-
-
-def only(*names: str) -> Only:
-    """Restrict a command to some fields of a dataclass. All other fields keep their defaults."""
-    return Only(names)
+def only(*names: str) -> frozenset[str]:
+    """Annotate a parameter with the fields of its dataclass that the command uses. Others keep their defaults."""
+    return frozenset(names)
 
 
 _NOT_GIVEN = object()
@@ -158,7 +144,7 @@ class Declared:
             more["parser"], text = _PARSERS[self.field.metadata["parse"]]
             default = text(default) if isinstance(default, int) else default
         elif kind is timedelta:
-            more["parser"] = parse_time
+            more["parser"] = _time
             default = duration_text(default // _MICROSECOND) if isinstance(default, timedelta) else default
         elif self.is_many:
             more["parser"] = _pair if get_origin(kind) is Mapping else str
@@ -188,7 +174,7 @@ def _hints(of: type) -> dict[str, Any]:
 @dataclass(frozen=True)
 class _Group:
     of: type
-    chosen: Only | None
+    chosen: frozenset[str] | None
 
     @classmethod
     def find(cls, hint: Any) -> _Group | None:  # noqa: ANN401 - any type
@@ -196,7 +182,7 @@ class _Group:
         kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
         if not is_dataclass(kind) or not isinstance(kind, type):
             return None
-        return cls(kind, next((each for each in get_args(hint) if isinstance(each, Only)), None))
+        return cls(kind, next((each for each in get_args(hint) if isinstance(each, frozenset)), None))
 
     def members(self) -> Iterator[tuple[str, Declared | _Group]]:
         """Yield the name of each field with its option or nested group."""
@@ -403,7 +389,7 @@ class SparkOptions:
             raise UsageError(
                 f"--settings cannot be applied to the running server {self.remote}: set them there."
             )
-        if "spark.master" in self.settings or "spark.remote" in self.settings:
+        if not self.settings.keys().isdisjoint({"spark.master", "spark.remote"}):
             raise UsageError(
                 "Use --master or --remote instead of spark.master and spark.remote in --settings."
             )

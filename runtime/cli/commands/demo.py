@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.text import Text
 
 from eventstore import Table
-from handlers import App
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import BatchReport
 from runtime.cli.checks import on_table
@@ -91,33 +90,24 @@ def demo(
     if log != LogShape():
         raise UsageError("--games, --messages, --duplicates, --shuffle and --seed need --log-only LOG.")
     begun = time.monotonic()
-    app = importlib.import_module(SAMPLE).app
     make_folder(FOLDER)
     screen, log_file = Screen(as_json), FOLDER / "spark.log"
     stopped = "Stopped. The next demo starts from scratch."
     session = working(spark.place, log_file, when_stopped=stopped, keep_steps=False, settings=_SETTINGS)
     with session as shown:
-        story = _Story(app, shown, screen)
+        story = _Story(shown, screen)
         story.tell()
         seconds = round(time.monotonic() - begun, 1)
-        screen.put(
-            {
-                "folder": str(FOLDER),
-                "store": story.states.store,
-                "table": TABLE,
-                "seconds": seconds,
-                **story.document,
-            },
-            f"\nDone in {seconds} seconds. Spark's own output is in {log_file}.",
-        )
+        places = {"folder": str(FOLDER), "store": story.states.store, "table": TABLE}
+        said = f"\nDone in {seconds} seconds. Spark's own output is in {log_file}."
+        screen.put({**places, "seconds": seconds, **story.document}, said)
 
 
 def make_folder(path: Path) -> None:
     """Recreate the folder of the demo. Raises `NotPossibleError` for a folder that no demo has created."""
-    if path.exists() or path.is_symlink():
-        if path.is_symlink() or not (path / _MARK).is_file():
-            raise NotPossibleError(f"{path} exists and was not created by the demo: move it away.")
-        shutil.rmtree(path)
+    if path.is_symlink() or (path.exists() and not (path / _MARK).is_file()):
+        raise NotPossibleError(f"{path} exists and was not created by the demo: move it away.")
+    shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     (path / _MARK).write_text("The next `consistent demo` removes this folder.\n", encoding="utf-8")
 
@@ -126,7 +116,6 @@ def make_folder(path: Path) -> None:
 class _Story:
     """The steps of the demo. Each is shown, and added to the document for `--json`."""
 
-    app: App
     shown: ShownSession
     screen: Screen
     states: TablePlace = field(default_factory=lambda: TablePlace(f"sqlite:///{FOLDER}/store.db", TABLE))
@@ -136,7 +125,7 @@ class _Story:
     def tell(self) -> None:
         """Run all steps. Raises `NotPossibleError` for a wrong result."""
         self.begin("A message log", "As a queue may deliver it: late, duplicated and out of order.")
-        count = self.write("log", self.first_day())
+        count = self.write("log", _first_day())
         self.document["log"] = {"games": GAMES, "messages": MESSAGES, "deliveries": count}
         file = FOLDER / "log.parquet"
         self.screen.show(f"{count:,} deliveries of {MESSAGES:,} messages to {GAMES} games, shuffled: {file}")
@@ -158,7 +147,6 @@ class _Story:
         self.finish()
 
     def run_again(self, first: BatchResult) -> None:
-        """Run the same log as a new batch, and compare outputs and states."""
         self.begin(
             "The same log again",
             "Every delivery is now a duplicate. It is replayed on the version before its own, with the same outputs "
@@ -168,29 +156,23 @@ class _Story:
         second = self.run("second", "log")
         outputs = _digest_of_outputs(first), _digest_of_outputs(second)
         states = before, on_table(self.states, _digest_of_states)
-        rows = []
-        for title, pair, name in (
-            ("outputs", outputs, "count"),
-            ("SHA-256 of all outputs", outputs, "sha256"),
-            ("streams", states, "streams"),
-            ("state versions", states, "versions"),
-            ("SHA-256 of all states", states, "sha256"),
-        ):
-            values = [f"{each[name][:16]}..." if name == "sha256" else each[name] for each in pair]
-            rows.append((title, *values, "yes" if pair[0][name] == pair[1][name] else "NO"))
-        self.screen.show("", make_table("Both runs compared", ("", "first", "second", "same"), rows))
-        counts = self.document["second"]["counts"]
+        counts = {name for name, count in self.document["second"]["counts"].items() if count}
         promises = {
-            "only_duplicates": {name for name, count in counts.items() if count} == {"duplicate", "outputs"},
+            "only_duplicates": counts == {"duplicate", "outputs"},
             "same_outputs": outputs[0] == outputs[1],
             "same_states": states[0] == states[1],
         }
         self.document["compared"] = {**promises, "outputs": outputs, "states": states}
         if not all(promises.values()):
             raise NotPossibleError("The second run differs from the first one. Please report this as a bug.")
+        rows = [
+            (name if name != "sha256" else f"SHA-256 of all {of}", *(str(each[name])[:16] for each in pair))
+            for of, pair in (("outputs", outputs), ("states", states))
+            for name in pair[0]
+        ]
+        self.screen.show("", make_table("Both runs are the same", ("", "first", "second"), rows))
 
     def truncate(self) -> None:
-        """Truncate versions of any age, except those in the newest run (event) of each stream."""
         from runtime.spark import truncate
 
         self.begin(
@@ -207,50 +189,39 @@ class _Story:
         self.screen.show(*report.parts())
 
     def redeliver(self) -> None:
-        """Run part of the first day's log again, after its versions were truncated."""
         self.begin(
             "A late copy",
             "The first day's messages can no longer be recognised as duplicates. They are not newer than the horizon "
             "of their stream, so they are rejected instead of being handled twice.",
         )
-        self.write("redelivery", islice(self.first_day(), REDELIVERED))
+        self.write("redelivery", islice(_first_day(), REDELIVERED))
         before = on_table(self.states, _digest_of_states)
         self.run("redelivery", "redelivery")
-        same_states = on_table(self.states, _digest_of_states) == before
-        self.document["redelivery"]["same_states"] = same_states
-        too_late = self.document["redelivery"]["counts"].get("too_late", 0)
-        if too_late != REDELIVERED or not same_states:
-            raise NotPossibleError(
-                f"Only {too_late} of {REDELIVERED} copies were too late. Please report this as a bug."
-            )
+        told = self.document["redelivery"]
+        told["same_states"] = on_table(self.states, _digest_of_states) == before
+        if told["counts"].get("too_late", 0) != REDELIVERED or not told["same_states"]:
+            raise NotPossibleError("Some late copies were not rejected. Please report this as a bug.")
 
     def finish(self) -> None:
         """Show the leader board, and what to try next."""
         self.begin("The leader board", "The hits and misses of each game. Each shot counts once.")
         scores = on_table(self.states, _best_scores)
         self.document["leader_board"] = scores
-        rows = [{"": place, **score} for place, score in enumerate(scores, 1)]
-        columns = ("", "game", "hits", "misses")
-        self.screen.show(make_table(f"The {len(rows)} games with the most hits", columns, rows))
-        self.screen.show(Text("\nNext steps", "bold cyan"))
+        title = f"The {len(scores)} games with the most hits"
         where, game = f"--store {self.states.store} --table {TABLE}", scores[0]["game"]
-        for topic, command in (
-            ("The batches of this demo", f"consistent batches {where}"),
-            ("Its streams", f"consistent show ShootingRange {where} --limit 5"),
-            ("The versions of the best game", f"consistent show {where} LeaderBoard {game} --diff"),
-            ("One version in full", f"consistent show {where} ShootingRange {game} --version 44"),
-            ("Your own handlers", "consistent run --help"),
-        ):
-            self.screen.show(Text(f"{topic}:", "dim"), f"  {command}")
+        self.screen.show(
+            make_table(title, ("game", "hits", "misses"), scores),
+            Text("\nNext steps", "bold cyan"),
+            f"  consistent batches {where}",
+            f"  consistent show ShootingRange {where} --limit 5",
+            f"  consistent show {where} LeaderBoard {game} --diff",
+            f"  consistent show {where} ShootingRange {game} --version 44",
+            "  consistent run --help",
+        )
 
     def begin(self, title: str, why: str) -> None:
-        """Show the heading of a step."""
         self.steps += 1
         self.screen.show(Text.assemble("\n", (f"{self.steps}. {title}", "bold cyan")), Text(why, "dim"))
-
-    def first_day(self) -> Iterator[dict[str, Any]]:
-        """Yield the deliveries of the first day, shuffled and with duplicates."""
-        return generate_log(GAMES, MESSAGES, duplicates=DUPLICATES, shuffle=True, seed=SEED)
 
     def write(self, name: str, rows: Iterable[dict[str, Any]]) -> int:
         """Write a log, and return the number of deliveries."""
@@ -265,8 +236,8 @@ class _Story:
         begun, batch_id = time.monotonic(), f"demo-{name.replace('_', '-')}"
         spark, progress = self.shown
         progress.step("Reading the log")
-        options = BatchOptions(cascade=True, step=progress.step)
-        batch = Batch(spark, self.app, self.states.store, TABLE, f"{FOLDER}/outcomes", options)
+        app, options = importlib.import_module(SAMPLE).app, BatchOptions(cascade=True, step=progress.step)
+        batch = Batch(spark, app, self.states.store, TABLE, f"{FOLDER}/outcomes", options)
         result = batch.run(str(FOLDER / f"{log}.parquet"), batch_id)
         report = BatchReport.of(result)
         progress.done()
@@ -274,6 +245,10 @@ class _Story:
         seconds = time.monotonic() - begun
         self.screen.show(report.table(f"Batch {batch_id}: outcomes after {seconds:.1f} seconds"))
         return result
+
+
+def _first_day() -> Iterator[dict[str, Any]]:
+    return generate_log(GAMES, MESSAGES, duplicates=DUPLICATES, shuffle=True, seed=SEED)
 
 
 def _digest_of_outputs(result: BatchResult) -> dict[str, Any]:
