@@ -64,7 +64,12 @@ def config(
         }
     rows = list(_rows(project, known, inner, given, target))
     columns = {"key": "option", "value": "value", "from": "from"}
-    shown = [row | {"value": _text(row["value"])} for row in rows if row["value"] not in (None, "", [])]
+    shown = []
+    for row in rows:
+        value = row["value"]
+        text = ", ".join(value) if isinstance(value, list) else "" if value is None else str(value)
+        if text:
+            shown.append(row | {"value": text.lower() if isinstance(value, bool) else text})
     Screen(as_json).put({"values": rows}, make_table("Values", columns, shown))
 
 
@@ -92,16 +97,6 @@ def _rows(
                 "value": _shown(declared, value),
                 "from": origins.get(source.name, "default"),
             }
-
-
-def _text(value: object) -> str:
-    return (
-        ", ".join(map(str, value))
-        if isinstance(value, list)
-        else str(value).lower()
-        if isinstance(value, bool)
-        else str(value)
-    )
 
 
 def _shown(declared: Declared, value: object) -> object:

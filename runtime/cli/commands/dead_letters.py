@@ -239,14 +239,6 @@ def discard(
     screen.put({**report.document(), "discarded": count}, *said)
 
 
-def _note_changes(edits: Edits, screen: Screen) -> None:
-    many = len(edits.changed)
-    changes = "changes its" if many == 1 else "change their"
-    rest = "" if many == len(edits) else " The others are redriven unchanged."
-    lines = "edited line" if len(edits) == 1 else "edited lines"
-    screen.note(f"{many:,} of {len(edits):,} {lines} {changes} letter.{rest}")
-
-
 def redrive(
     *,
     app: AppSpec,
@@ -301,7 +293,8 @@ def redrive(
     if dry_run or not (id_ and on_table(batch.states, lambda table: Ledger(table, system_clock).find(id_))):
         on_table(batch.states, look)
         if edit is not None:
-            _note_changes(edits, screen)
+            rest = "" if len(edits.changed) == len(edits) else " The others are redriven unchanged."
+            screen.note(f"Edited letters that differ: {len(edits.changed):,} of {len(edits):,}.{rest}")
         if dry_run or not report.count:
             said = ["Dry run: nothing was redriven."] if dry_run else []
             screen.put(report.document(), *report.parts(), *said)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -78,12 +78,15 @@ def forget(
     SQLite file is rewritten, so that no free page or log contains it. After an interruption the objects reject
     messages; run the command again to finish.
     """
-    places = _Places(states, others.ids(states), others.tokens(states))
-    places = _Places(*map(require_table, (places.states, places.ids, places.tokens)))
+    places = _Places(*map(require_table, (states, others.ids(states), others.tokens(states))))
     spelled = list(dict.fromkeys(each for id_ in business_ids for each in (id_, canonical(id_))))
     stored = existing_documents(documents) if documents is not None else None
     traces, kept = asyncio.run(_find_traces(places, handler, spelled, stored))
-    named = _files_that_name([*(out or ()), *(export or ())], handler, spelled)
+    named: dict[Path, int] = {}
+    for folder in (*(out or ()), *(export or ())):
+        with needing("Exports need"):
+            from runtime.archives.versions import files_that_name
+        named |= files_that_name(folder, handler, spelled)
     screen = Screen(as_json)
     screen.show(*_parts(handler, traces, named, kept, are_deleted=stored is not None))
     missing = [id_ for id_ in business_ids if not {id_, canonical(id_)} & traces.keys()]
@@ -126,20 +129,16 @@ class _Places:
     ids: TablePlace
     tokens: TablePlace
 
-    @property
-    def each(self) -> Iterable[TablePlace]:
-        """The distinct locations of the three tables."""
-        return dict.fromkeys((self.states, self.ids, self.tokens))
-
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Tables]:
         """Open each location once."""
+        places = (self.states, self.ids, self.tokens)
         async with AsyncExitStack() as stack:
             opened = {}
-            for place in self.each:
+            for place in dict.fromkeys(places):
                 store = await stack.enter_async_context(connect(place.store))
                 opened[place] = await store.table(place.table, make=False)
-            yield Tables(opened[self.states], opened[self.ids], opened[self.tokens])
+            yield Tables(*(opened[place] for place in places))
 
 
 async def _find_traces(
@@ -172,19 +171,6 @@ async def _erase(places: _Places, handler: str, business_ids: Sequence[str], **h
         for business_id in business_ids:
             await erase(tables, handler, business_id, system_clock(), retries=RetryPolicy(), **how)
         await scrub(tables)
-
-
-def _files_that_name(
-    folders: Sequence[Path], handler: str, business_ids: Sequence[str]
-) -> Mapping[Path, int]:
-    if not folders:
-        return {}
-    with needing("Exports need"):
-        from runtime.archives.versions import files_that_name
-    found: dict[Path, int] = {}
-    for folder in folders:
-        found |= files_that_name(folder, handler, business_ids)
-    return found
 
 
 def _parts(

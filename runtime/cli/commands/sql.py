@@ -65,14 +65,13 @@ class RowFilter:
 
         stream_query = StreamQuery(self.handler, self.business_id)
         app = None if self.app is None else load_app(self.app)
-        return {
-            TableKind.STATE: Request(
-                TableKind.STATE, stream_query, moment(self.as_of), self.batch_id, app=app
-            ),
-            TableKind.VERSIONS: Request(TableKind.VERSIONS, stream_query, app=app),
-            TableKind.BATCHES: Request(TableKind.BATCHES),
-            TableKind.LETTERS: Request(TableKind.LETTERS, stream_query),
-        }
+        requests = [
+            Request(TableKind.STATE, stream_query, moment(self.as_of), self.batch_id, app=app),
+            Request(TableKind.VERSIONS, stream_query, app=app),
+            Request(TableKind.BATCHES),
+            Request(TableKind.LETTERS, stream_query),
+        ]
+        return {each.kind: each for each in requests}
 
 
 def sql(
@@ -136,7 +135,9 @@ def sql(
     found = run(states.store, states.table, query, row_filter.requests(), more, allow_files=allow_files)
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerows([found.columns, *(map(_csv, row) for row in found.rows)])
+        plain = (map(_plain, row) for row in found.rows)
+        rows = ([v if v is None or isinstance(v, str) else compact_json(v) for v in row] for row in plain)
+        writer.writerows([found.columns, *rows])
         return
     cells = [
         [v if v is None or isinstance(v, str | int | datetime) else compact_json(_plain(v)) for v in row]
@@ -146,11 +147,6 @@ def sql(
         {"columns": found.columns, "rows": [list(map(_plain, row)) for row in found.rows]},
         make_table(counted(len(cells), "row"), found.columns, cells),
     )
-
-
-def _csv(value: Any) -> str:  # noqa: ANN401 - a value of a column
-    plain = _plain(value)
-    return "" if plain is None else plain if isinstance(plain, str) else compact_json(plain)
 
 
 def _stats(states: TablePlace) -> pa.Table:
