@@ -19,10 +19,10 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from eventstore import Int64, Operation, Page, Row, RowExistsError, Table, Value, pages
-from eventstore.limits import MAX_OPERATIONS, SURELY_SMALL_BYTES, prepare_row
 from eventstore.port import MultiPartitionTable, Transaction
 from runtime.archives import MARK
 from runtime.clock import to_datetime, to_microseconds
+from runtime.dead_letters import in_transactions
 from runtime.errors import ArchiveError, UsageError
 from runtime.file_systems import flush
 from runtime.retries import RetryPolicy, first_error, until_undisturbed
@@ -394,19 +394,9 @@ async def _begin(table: Table, name: str, manifest: Manifest) -> int:
 
 def transactions(rows: Iterable[Row]) -> Iterator[Transaction]:
     """Split rows, in order, into transactions within the limits of all stores."""
-    partition, size = "", 0
-    operations: list[Operation] = []
-    for row in rows:
-        bytes_ = prepare_row(row.properties)[1]
-        is_full = len(operations) == MAX_OPERATIONS or size + bytes_ > SURELY_SMALL_BYTES
-        if operations and (is_full or row.partition_key != partition):
-            yield partition, operations
-            operations, size = [], 0
-        partition = row.partition_key
-        operations.append(Operation.insert_or_replace(row.row_key, row.properties))
-        size += bytes_
-    if operations:
-        yield partition, operations
+    for part in in_transactions(rows):
+        operations = [Operation.insert_or_replace(row.row_key, row.properties) for row in part]
+        yield part[0].partition_key, operations
 
 
 async def _write(table: Table, waiting: Sequence[Transaction]) -> None:

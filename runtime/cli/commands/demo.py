@@ -6,11 +6,8 @@ import importlib
 import json
 import shutil
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +17,6 @@ from eventstore import Table
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import BatchReport
 from runtime.cli.checks import on_table
-from runtime.cli.commands.truncate import TruncationReport
 from runtime.cli.console import Screen, make_table
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import AsJson, SparkOptions, only
@@ -36,10 +32,8 @@ if TYPE_CHECKING:
 
 SAMPLE = "samples.shooting_range"  # imported by name, because the runtime must work without the samples
 
-FOLDER, TABLE = Path("demo-output"), "games"
+FOLDER, TABLE, LOG = Path("demo-output"), "games", "log.parquet"
 GAMES, MESSAGES, DUPLICATES, SEED = 500, 20_000, 0.1, 1
-LATER_MESSAGES = 2_000
-REDELIVERED = 1_000
 
 _MARK = ".made-by-consistent-demo"
 _SETTINGS = {**SHORT_LIVED, "spark.sql.shuffle.partitions": "4"}
@@ -76,7 +70,7 @@ def demo(
 
         consistent demo
 
-    Writes logs, a store and outcomes to ./demo-output, which is deleted and recreated at each start. Takes about half a
+    Writes a log, a store and outcomes to ./demo-output, which is deleted and recreated at each start. Takes about half a
     minute, and fails if any result is wrong.
 
         consistent demo --log-only log.parquet --games 500 --messages 20000 \
@@ -125,25 +119,17 @@ class _Story:
     def tell(self) -> None:
         """Run all steps. Raises `NotPossibleError` for a wrong result."""
         self.begin("A message log", "As a queue may deliver it: late, duplicated and out of order.")
-        count = self.write("log", _first_day())
+        shape = LogShape(GAMES, MESSAGES, DUPLICATES, shuffle=True)
+        count = _write(shape, FOLDER / LOG)
         self.document["log"] = {"games": GAMES, "messages": MESSAGES, "deliveries": count}
-        file = FOLDER / "log.parquet"
-        self.screen.show(f"{count:,} deliveries of {MESSAGES:,} messages to {GAMES} games, shuffled: {file}")
+        said = f"{count:,} deliveries of {MESSAGES:,} messages to {GAMES} games, shuffled: {FOLDER / LOG}"
+        self.screen.show(said)
         self.begin(
             "The batch",
             "Each new message is handled on the newest state and adds a version. LeaderBoard handles the outputs of "
             "ShootingRange, Hit and Missed, in the next round.",
         )
-        first = self.run("first", "log")
-        self.run_again(first)
-        self.begin(
-            "The next day", "New messages to the same games: the history of each stream grows by a run."
-        )
-        begin = importlib.import_module(f"{SAMPLE}.log").BEGIN + timedelta(days=1)
-        self.write("next-day", generate_log(GAMES, LATER_MESSAGES, seed=SEED, begin=begin))
-        self.run("next_day", "next-day")
-        self.truncate()
-        self.redeliver()
+        self.run_again(self.run("first"))
         self.finish()
 
     def run_again(self, first: BatchResult) -> None:
@@ -153,7 +139,7 @@ class _Story:
             "and ids. Nothing is stored.",
         )
         before = on_table(self.states, _digest_of_states)
-        second = self.run("second", "log")
+        second = self.run("second")
         outputs = _digest_of_outputs(first), _digest_of_outputs(second)
         states = before, on_table(self.states, _digest_of_states)
         counts = {name for name, count in self.document["second"]["counts"].items() if count}
@@ -172,36 +158,6 @@ class _Story:
         ]
         self.screen.show("", make_table("Both runs are the same", ("", "first", "second"), rows))
 
-    def truncate(self) -> None:
-        from runtime.spark import truncate
-
-        self.begin(
-            "Truncation",
-            "Truncation keeps streams from growing for ever. Here it ignores the minimum age of 24 hours, which "
-            "protects against late copies. The newest run of each stream always stays.",
-        )
-        spark, progress = self.shown
-        progress.step("Cutting")
-        done = truncate(spark, store=self.states.store, table=TABLE, older_than=0, allow_young=True)
-        report = TruncationReport(done.counts, done.requests, dry_run=False)
-        progress.done()
-        self.document["truncation"] = report.document()
-        self.screen.show(*report.parts())
-
-    def redeliver(self) -> None:
-        self.begin(
-            "A late copy",
-            "The first day's messages can no longer be recognised as duplicates. They are not newer than the horizon "
-            "of their stream, so they are rejected instead of being handled twice.",
-        )
-        self.write("redelivery", islice(_first_day(), REDELIVERED))
-        before = on_table(self.states, _digest_of_states)
-        self.run("redelivery", "redelivery")
-        told = self.document["redelivery"]
-        told["same_states"] = on_table(self.states, _digest_of_states) == before
-        if told["counts"].get("too_late", 0) != REDELIVERED or not told["same_states"]:
-            raise NotPossibleError("Some late copies were not rejected. Please report this as a bug.")
-
     def finish(self) -> None:
         """Show the leader board, and what to try next."""
         self.begin("The leader board", "The hits and misses of each game. Each shot counts once.")
@@ -215,7 +171,7 @@ class _Story:
             f"  consistent batches {where}",
             f"  consistent show ShootingRange {where} --limit 5",
             f"  consistent show {where} LeaderBoard {game} --diff",
-            f"  consistent show {where} ShootingRange {game} --version 44",
+            f"  consistent show {where} ShootingRange {game} --version 2",
             "  consistent run --help",
         )
 
@@ -223,32 +179,22 @@ class _Story:
         self.steps += 1
         self.screen.show(Text.assemble("\n", (f"{self.steps}. {title}", "bold cyan")), Text(why, "dim"))
 
-    def write(self, name: str, rows: Iterable[dict[str, Any]]) -> int:
-        """Write a log, and return the number of deliveries."""
-        from runtime.spark.logs.read import write_log
-
-        return write_log(rows, FOLDER / f"{name}.parquet")
-
-    def run(self, name: str, log: str) -> BatchResult:
-        """Run a batch with cascade over a log, and show the outcomes."""
+    def run(self, name: str) -> BatchResult:
+        """Run a batch with cascade over the log, and show the outcomes."""
         from runtime.spark import Batch
 
-        begun, batch_id = time.monotonic(), f"demo-{name.replace('_', '-')}"
+        begun, batch_id = time.monotonic(), f"demo-{name}"
         spark, progress = self.shown
         progress.step("Reading the log")
         app, options = importlib.import_module(SAMPLE).app, BatchOptions(cascade=True, step=progress.step)
         batch = Batch(spark, app, self.states.store, TABLE, f"{FOLDER}/outcomes", options)
-        result = batch.run(str(FOLDER / f"{log}.parquet"), batch_id)
+        result = batch.run(str(FOLDER / LOG), batch_id)
         report = BatchReport.of(result)
         progress.done()
         self.document[name] = report.document()
         seconds = time.monotonic() - begun
         self.screen.show(report.table(f"Batch {batch_id}: outcomes after {seconds:.1f} seconds"))
         return result
-
-
-def _first_day() -> Iterator[dict[str, Any]]:
-    return generate_log(GAMES, MESSAGES, duplicates=DUPLICATES, shuffle=True, seed=SEED)
 
 
 def _digest_of_outputs(result: BatchResult) -> dict[str, Any]:
@@ -278,21 +224,18 @@ async def _best_scores(table: Table) -> list[dict[str, Any]]:
     return sorted(scores, key=lambda score: (-score["hits"], score["misses"], score["game"]))[:5]
 
 
-def generate_log(games: int, messages: int, **options: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - of the sample
-    """Yield the rows of a shooting range log."""
-    rows: Iterator[dict[str, Any]] = importlib.import_module(f"{SAMPLE}.log").generate(
-        games, messages, **options
-    )
-    return rows
+def _write(shape: LogShape, path: Path) -> int:
+    """Write a log of the sample, and return the number of deliveries."""
+    from runtime.spark.logs.read import write_log
+
+    return write_log(importlib.import_module(f"{SAMPLE}.log").generate(**asdict(shape)), path)
 
 
 def write_log_only(path: Path, shape: LogShape, screen: Screen) -> None:
     """Write a log, and show how to run it. Raises `NotPossibleError` if the file exists."""
     if path.exists():
         raise NotPossibleError(f"{path} exists: remove it, or use another --log-only.")
-    from runtime.spark.logs.read import write_log
-
-    written = write_log(generate_log(**asdict(shape)), path)
+    written = _write(shape, path)
     document = {"deliveries": written, "messages": shape.messages, "duplicates": written - shape.messages}
     screen.put(
         {"out": str(path), **document, "games": shape.games},
