@@ -17,7 +17,7 @@ from pyarrow import parquet
 from eventstore import connect, drive
 from runtime import Envelope, Output, Processor
 from runtime.cli.checks import load_app
-from runtime.cli.commands.init import template
+from runtime.cli.commands.project import template
 from tests.docs.pages import PAGES
 from tests.docs.pasting import beside_the_project, paste, statuses, write_files, write_raffle
 from tests.docs.running import Reader, follow
