@@ -25,7 +25,7 @@ from runtime.errors import BatchFailedError, BatchHeldBackError, TargetError
 from runtime.file_systems import within
 from runtime.ledger.ledger import BatchRecord, describe
 from runtime.messages.outcome import DeadLetters, Reason, Status
-from runtime.options import option
+from runtime.options import REQUIRED, option
 from runtime.telemetry import Metrics, has_meters
 
 if TYPE_CHECKING:
@@ -242,14 +242,15 @@ class BatchChoices:
     """The id of a batch, and the locations of its table and outcomes."""
 
     states: TablePlace
-    out: str = option("The folder for outcomes, in DIR/batch_id=ID/round=N.", metavar="DIR", group="")
+    out: str = option(
+        "The folder for outcomes, in DIR/batch_id=ID/round=N.", default=REQUIRED, metavar="DIR", group=""
+    )
     batch_id: str | None = option(
         "Resume the batch with this id, or begin one. By default a new id is generated and printed.",
-        default=None,
         metavar="ID",
     )
     metrics_file: Path | None = option(
-        "Add metrics to FILE for node_exporter.", default=None, metavar="FILE", dir_okay=False, group="batch"
+        "Add metrics to FILE for node_exporter.", dir_okay=False, group="batch"
     )
     others: AuxiliaryStores = field(default_factory=AuxiliaryStores)
     spark: SparkOptions

@@ -23,7 +23,7 @@ from runtime.batch_options import TablePlace
 from runtime.cli.checks import on_table, require_table
 from runtime.cli.sessions import check_place, settings_for, working
 from runtime.errors import UsageError
-from runtime.options import OWN_DETAILS, option
+from runtime.options import OWN_DETAILS, REQUIRED, option
 
 if TYPE_CHECKING:
     from runtime.cli.sessions import ShownSession
@@ -137,6 +137,8 @@ class Declared:
         more = {each: value for each, value in self.field.metadata.items() if each not in OWN_DETAILS}
         kind, default, is_optional = self.kind, self.field.default, self.kind is not self.hint
         more.setdefault("show_envvar", "envvar" in more)
+        if kind in (int, float):
+            more.setdefault("metavar", "N")
         more["envvar"] = self.variable
         if default in (MISSING, None, "") or kind is bool:
             more.setdefault("show_default", False)
@@ -218,7 +220,7 @@ def _show_all(ctx: typer.Context, is_asked: bool) -> None:
 def of_environment() -> Any:  # noqa: ANN401 - a field
     """Return the option that selects an environment of the project file."""
     text = "Prefer the values of this environment in the project file."
-    chosen = option(text, default=None, name="--env", envvar=CHOSEN, metavar="NAME")
+    chosen = option(text, name="--env", envvar=CHOSEN, metavar="NAME")
     chosen.name = "env"
     return chosen
 
@@ -287,6 +289,7 @@ AppSpec = Annotated[
     str,
     option(
         "The App with the handlers. The working directory is searched last for its module.",
+        default=REQUIRED,
         metavar="MODULE:ATTRIBUTE",
         group="",
         check=_check_app,
@@ -297,6 +300,7 @@ Messages = Annotated[
     option(
         "The message log: a file or folder with the columns message_id, type, body, and optionally business_id, "
         "sequence, enqueued_at, headers, handler; or kafka://HOST:PORT/TOPIC?from=X&to=Y, or env:NAME.",
+        default=REQUIRED,
         is_secret=True,
         metavar="LOG",
         group="log",
@@ -312,22 +316,16 @@ class AuxiliaryStores:
     GROUP: ClassVar[str | None] = "stores"
 
     deduplication_store: str | None = option(
-        "With --algorithm deduplication-store: the store of message ids. Default: --store.",
-        default=None,
-        metavar="URL",
+        "With --algorithm deduplication-store: the store of message ids. Default: --store.", metavar="URL"
     )
     deduplication_table: str | None = option(
-        "With --algorithm deduplication-store: the table of message ids. Default: --table.",
-        default=None,
-        metavar="NAME",
+        "With --algorithm deduplication-store: the table of message ids. Default: --table.", metavar="NAME"
     )
     token_store: str | None = option(
-        "With --algorithm tokens: the store of tokens. Default: --store.", default=None, metavar="URL"
+        "With --algorithm tokens: the store of tokens. Default: --store.", metavar="URL"
     )
     token_table: str | None = option(
-        "With --algorithm tokens: the table of tokens. Default: --table.",
-        default=None,
-        metavar="NAME",
+        "With --algorithm tokens: the table of tokens. Default: --table.", metavar="NAME"
     )
 
     def ids(self, states: TablePlace) -> TablePlace:
@@ -360,15 +358,12 @@ class SparkOptions:
     )
     remote: str | None = option(
         "A Spark Connect server to use instead of --master.",
-        default=None,
         is_rare=True,
         metavar="sc://HOST:PORT",
         check=partial(check_place, None),
     )
     log_file: Path | None = option(
         "The file for Spark's output, and for tracebacks of unexpected errors.",
-        default=None,
-        metavar="FILE",
         dir_okay=False,
         show_default=".consistent/consistent.log",
         is_rare=True,
@@ -431,7 +426,6 @@ class ScanOptions(SparkOptions):
 
     master: str | None = option(
         "A Spark master, such as local[*,4], to scan the table in parallel. Default: this process.",
-        default=None,
         metavar="MASTER",
         is_rare=True,
     )

@@ -22,7 +22,7 @@ from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import AsJson, SparkOptions, only
 from runtime.cli.sessions import SHORT_LIVED, working
 from runtime.errors import UsageError
-from runtime.options import option
+from runtime.options import flag, option
 from runtime.versions.readable import decode
 from runtime.versions.stream import summaries
 
@@ -43,24 +43,22 @@ _SETTINGS = {**SHORT_LIVED, "spark.sql.shuffle.partitions": "4"}
 class LogShape:
     """The size and order of a log of the shooting range."""
 
-    games: int = option("With --log-only: concurrent games.", default=GAMES, metavar="N", min=1)
-    messages: int = option("With --log-only: distinct messages.", default=MESSAGES, metavar="N", min=1)
+    games: int = option("With --log-only: concurrent games.", default=GAMES, min=1)
+    messages: int = option("With --log-only: distinct messages.", default=MESSAGES, min=1)
     duplicates: float = option(
         "With --log-only: the share of messages delivered twice, such as 0.1.",
         default=0.0,
         metavar="SHARE",
         min=0.0,
     )
-    shuffle: bool = option("With --log-only: shuffle the deliveries.", default=False)
+    shuffle: bool = flag("With --log-only: shuffle the deliveries.")
     seed: int = option("With --log-only: the same seed gives the same log.", default=SEED, metavar="S")
 
 
 def demo(
     *,
     log_only: Path | None = option(
-        "Only write a message log to this file, JSON lines for .jsonl, otherwise Parquet.",
-        default=None,
-        metavar="LOG",
+        "Only write a message log to this file, JSON lines for .jsonl, otherwise Parquet.", metavar="LOG"
     ),
     log: LogShape,
     spark: Annotated[SparkOptions, only("master")],
@@ -70,7 +68,7 @@ def demo(
 
         consistent demo
 
-    Writes a log, a store and outcomes to ./demo-output, which is deleted and recreated at each start. Takes about half a
+    Writes a log, a store and outcomes to ./demo-output, which is recreated at each start. Takes about half a
     minute, and fails if any result is wrong.
 
         consistent demo --log-only log.parquet --games 500 --messages 20000 \

@@ -25,7 +25,7 @@ from runtime.ledger.ledger import Ledger
 from runtime.maintenance.forget import Tables, Trace, find_trace, referenced_documents, scrub
 from runtime.maintenance.forget import forget as erase
 from runtime.messages.envelope import canonical
-from runtime.options import option
+from runtime.options import flag, option
 from runtime.retries import RetryPolicy
 
 
@@ -40,30 +40,24 @@ def forget(
     *,
     states: TablePlace,
     others: AuxiliaryStores,
-    restart: bool = option(
-        "Start a new history with messages enqueued from now on, instead of rejecting all messages.",
-        default=False,
+    restart: bool = flag(
+        "Start a new history with messages enqueued from now on, instead of rejecting all messages."
     ),
-    dry_run: bool = option("Write nothing, and show what would be erased.", default=False),
+    dry_run: bool = flag("Write nothing, and show what would be erased."),
     yes: Yes = False,
     out: list[Path] | None = option(
         "List the files of outcomes in this folder that mention the objects. They are not changed.",
-        default=None,
-        metavar="DIR",
         exists=True,
         file_okay=False,
     ),
     export: list[Path] | None = option(
         "List the files of exports in this folder that mention the objects. They are not changed.",
-        default=None,
-        metavar="DIR",
         exists=True,
         file_okay=False,
     ),
     documents: str | None = option(
         "Also delete the objects' documents in this folder or store. By default, documents that versions refer to are "
         "only listed.",
-        default=None,
         metavar="URL",
     ),
     as_json: AsJson = False,

@@ -23,7 +23,7 @@ from runtime.errors import UsageError
 from runtime.file_systems import within
 from runtime.ledger.ledger import STATE_BASED, BatchRecord, BatchStatus, Ledger, describe
 from runtime.messages.outcome import Status, group_dead_letters
-from runtime.options import option
+from runtime.options import REQUIRED, flag, option
 from runtime.outcome_files import KINDS, OutcomeFiles, OutcomeFilter, OutcomeKind, Row
 from runtime.publishing.records import prune_publications, publications_of
 
@@ -31,19 +31,13 @@ from runtime.publishing.records import prune_publications, publications_of
 def batches(
     *,
     states: TablePlace,
-    limit: int = option("List at most N batches, newest first.", default=50, metavar="N", min=1),
+    limit: int = option("List at most N batches, newest first.", default=50, min=1),
     abandon: str | None = option(
-        "End an unfinished batch without publishing it. Its versions stay.",
-        default=None,
-        metavar="ID",
+        "End an unfinished batch without publishing it. Its versions stay.", metavar="ID"
     ),
-    prune: bool = option("Delete the rows of batches that ended before --older-than.", default=False),
-    older_than: int | None = option(
-        "With --prune: 30d, 24h, 2w ...", default=None, metavar="AGE", parse="duration"
-    ),
-    dry_run: bool = option(
-        "With --prune or --abandon: write nothing, and show what would change.", default=False
-    ),
+    prune: bool = flag("Delete the rows of batches that ended before --older-than."),
+    older_than: int | None = option("With --prune: 30d, 24h, 2w ...", parse="duration"),
+    dry_run: bool = flag("With --prune or --abandon: write nothing, and show what would change."),
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -181,19 +175,12 @@ def open_outcomes(out: str, batch_id: str | None, outcome_filter: OutcomeFilter)
 def outcomes(
     *,
     out: str = option(
-        "The folder or URL of outcomes, or of one batch in it.",
-        metavar="DIR",
-        group="",
+        "The folder or URL of outcomes, or of one batch in it.", default=REQUIRED, metavar="DIR", group=""
     ),
-    batch_id: str | None = option("Only outcomes of this batch.", default=None, metavar="ID"),
+    batch_id: str | None = option("Only outcomes of this batch.", metavar="ID"),
     outcome_filter: OutcomeFilter,
     limit: Limit = 20,
-    export: Path | None = option(
-        "Write all selected outcomes to a file, as JSON lines.",
-        default=None,
-        metavar="FILE",
-        dir_okay=False,
-    ),
+    export: Path | None = option("Write all selected outcomes to a file, as JSON lines.", dir_okay=False),
     as_json: AsJson = False,
 ) -> None:
     r"""Show the outcomes of batches: the result of each delivery, and the outputs.

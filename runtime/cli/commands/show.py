@@ -22,7 +22,7 @@ from runtime.clock import moment
 from runtime.errors import UsageError
 from runtime.maintenance.statistics import HandlerCount, TableCount, count_objects, count_rows
 from runtime.messages.envelope import canonical
-from runtime.options import option, option_of
+from runtime.options import flag, option, option_of
 from runtime.versions.head import Head, is_of_state, read_head
 from runtime.versions.readable import changes, decode, describe_version, recognised
 from runtime.versions.run import Version
@@ -35,11 +35,11 @@ SHOWN = 20  # rows, by default
 class VersionOptions:
     """Options that apply to a single object."""
 
-    version: int | None = option("Show this version of one object in full.", default=None, metavar="V", min=1)
+    version: int | None = option("Show this version of one object in full.", metavar="V", min=1)
     message: str | None = option(
-        "Show the version of one object that this message made in full.", default=None, metavar="ID"
+        "Show the version of one object that this message made in full.", metavar="ID"
     )
-    diff: bool = option("Show changed fields instead of whole states.", default=False)
+    diff: bool = flag("Show changed fields instead of whole states.")
 
     def __post_init__(self) -> None:
         if self.version is not None and self.message is not None:
@@ -62,15 +62,11 @@ def show(
     limit: Limit = SHOWN,
     export: Path | None = option(
         "Show versions that `consistent truncate --export` wrote to this folder, instead of a table.",
-        default=None,
-        metavar="DIR",
         file_okay=False,
     ),
     chosen: VersionOptions,
-    stats: bool = option("Count the contents of the table by handler.", default=False),
-    quick: bool = option(
-        "With --stats: read only headers, and omit rows, bytes and the oldest version.", default=False
-    ),
+    stats: bool = flag("Count the contents of the table by handler."),
+    quick: bool = flag("With --stats: read only headers, and omit rows, bytes and the oldest version."),
     scan: ScanOptions,
     as_json: AsJson = False,
 ) -> None:

@@ -21,7 +21,7 @@ from runtime.cli.console import Screen, compact_json, counted, iso, make_table
 from runtime.cli.options import AsJson, ScanOptions
 from runtime.errors import UsageError
 from runtime.maintenance.statistics import HandlerCount
-from runtime.options import option
+from runtime.options import flag, option
 from runtime.outcome_files import OutcomeFilter
 
 if TYPE_CHECKING:
@@ -44,17 +44,14 @@ _VIEWS = {
 class RowFilter:
     """Options that restrict the rows to read."""
 
-    handler: str | None = option("Read only the streams of this handler.", default=None, metavar="NAME")
+    handler: str | None = option("Read only the streams of this handler.", metavar="NAME")
     business_id: str | None = option(
-        "Read only streams with this business id.", default=None, name="--id", metavar="BUSINESS_ID"
+        "Read only streams with this business id.", name="--id", metavar="BUSINESS_ID"
     )
-    as_of: str | None = option(
-        "Read states as of a time such as 2026-03-01T12:00:00Z.", default=None, metavar="TIME"
-    )
-    batch_id: str | None = option("Read states as of the end of a batch.", default=None, metavar="ID")
+    as_of: str | None = option("Read states as of a time such as 2026-03-01T12:00:00Z.", metavar="TIME")
+    batch_id: str | None = option("Read states as of the end of a batch.", metavar="ID")
     app: str | None = option(
         "With --handler: return states as structs with the fields of its model, instead of JSON.",
-        default=None,
         metavar="MODULE:ATTRIBUTE",
     )
 
@@ -87,15 +84,11 @@ def sql(
     states: TablePlace,
     row_filter: RowFilter,
     out: str | None = option(
-        "A folder or URL of outcomes, for the tables `outcomes` and `outputs`.",
-        default=None,
-        metavar="DIR",
+        "A folder or URL of outcomes, for the tables `outcomes` and `outputs`.", metavar="DIR"
     ),
-    allow_files: bool = option(
-        "Allow the query to access files and to load extensions of DuckDB.", default=False
-    ),
+    allow_files: bool = flag("Allow the query to access files and to load extensions of DuckDB."),
     as_json: AsJson = False,
-    as_csv: bool = option("Print comma-separated values.", default=False, name="--csv"),
+    as_csv: bool = flag("Print comma-separated values.", name="--csv"),
 ) -> None:
     r"""Query a table with SQL: `state`, `versions`, `batches`, `letters` and `stats`, and with --out `outcomes`.
 

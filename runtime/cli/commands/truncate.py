@@ -39,7 +39,7 @@ from runtime.ledger.batch import OpenBatches
 from runtime.ledger.ledger import STATE_BASED, Ledger
 from runtime.maintenance.policies import NO_RULES, Policies, Policy, Scope, existing
 from runtime.messages.envelope import canonical
-from runtime.options import option
+from runtime.options import flag, option
 from runtime.processor import Processor
 from runtime.retries import RetryPolicy, until_undisturbed
 
@@ -52,24 +52,16 @@ class PolicyOptions:
     """Options that manage policies instead of cleaning up."""
 
     policy: Literal["set", "list", "remove"] | None = option(
-        "Clean up nothing: store the given rules in the table, list its rules, or remove them.",
-        default=None,
+        "Clean up nothing: store the given rules in the table, list its rules, or remove them."
     )
     handler: str | None = option(
-        "With --policy: for the streams of this handler. Default: all.",
-        default=None,
-        metavar="NAME",
-        is_rare=True,
+        "With --policy: for the streams of this handler. Default: all.", metavar="NAME", is_rare=True
     )
     stream: str | None = option(
-        "With --policy: for the stream of --handler and this business id.",
-        default=None,
-        metavar="ID",
-        is_rare=True,
+        "With --policy: for the stream of --handler and this business id.", metavar="ID", is_rare=True
     )
-    hold: bool = option(
+    hold: bool = flag(
         "With --policy set: truncate nothing of it, whatever the rules, until --policy remove --hold.",
-        default=False,
         is_rare=True,
     )
 
@@ -369,7 +361,6 @@ class CleanUpOptions(ScanOptions):
 
     master: str | None = option(
         "The Spark master. By default, versions are truncated on local[*,4], and ids deleted in this process.",
-        default=None,
         metavar="MASTER",
     )
 
@@ -394,7 +385,7 @@ def truncate(
     states: TablePlace,
     choices: TruncationChoices,
     policy: PolicyOptions,
-    only_: CleanUpKind | None = option("Clean up only these.", default=None, name="--only"),
+    only_: CleanUpKind | None = option("Clean up only these.", name="--only"),
     options: Annotated[BatchOptions, only("documents", "algorithm")],
     dead_after: timedelta = option(
         "With --documents: skip single messages that began more recently, because they may be in progress.",
