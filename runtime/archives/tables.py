@@ -7,21 +7,19 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
-from uuid import UUID
 
 import msgpack
 import pyarrow as pa
 from pyarrow import parquet
 
 from eventstore import Int64, Operation, Page, Row, RowExistsError, Table, Value, pages
+from eventstore.backends.rows import from_extension, to_extension
 from eventstore.port import MultiPartitionTable, Transaction
 from runtime.archives import MARK
-from runtime.clock import to_datetime, to_microseconds
 from runtime.dead_letters import in_transactions
 from runtime.errors import ArchiveError, UsageError
 from runtime.file_systems import flush
@@ -39,7 +37,6 @@ FILE_BYTES = 64 * 2**20  # limits of a row group and a file, in bytes of propert
 
 _READ_ROWS = 1000
 _ROW = "IMPORT"
-_INT64, _DATETIME, _UUID = 1, 2, 3
 
 Tell = Callable[
     [str, int], None
@@ -72,25 +69,8 @@ def packed_row(row: Row) -> bytes:
 def packed_properties(properties: Mapping[str, Value]) -> bytes:
     """Serialize properties with their types, sorted by name."""
     parts = [part for item in sorted(properties.items()) for part in item]
-    packed: bytes = msgpack.packb(parts, default=_to_extension, strict_types=True)
+    packed: bytes = msgpack.packb(parts, default=to_extension, strict_types=True)
     return packed
-
-
-def _to_extension(value: Value) -> msgpack.ExtType:
-    if isinstance(value, Int64):
-        return msgpack.ExtType(_INT64, value.to_bytes(8, "big", signed=True))
-    if isinstance(value, datetime):
-        return msgpack.ExtType(_DATETIME, to_microseconds(value).to_bytes(8, "big", signed=True))
-    if isinstance(value, UUID):
-        return msgpack.ExtType(_UUID, value.bytes)
-    raise TypeError(f"A {type(value).__name__} cannot be a property of a row.")
-
-
-def _of_extension(code: int, data: bytes) -> Value:
-    if code == _UUID:
-        return UUID(bytes=data)
-    whole = int.from_bytes(data, "big", signed=True)
-    return Int64(whole) if code == _INT64 else to_datetime(whole)
 
 
 @contextmanager
@@ -120,7 +100,7 @@ def read_rows(path: Path) -> Iterator[Sequence[Row]]:
             columns = (batch[name].to_pylist() for name in SCHEMA.names)
             rows = []
             for partition_key, row_key, packed in zip(*columns, strict=True):
-                parts = iter(msgpack.unpackb(packed, ext_hook=_of_extension))
+                parts = iter(msgpack.unpackb(packed, ext_hook=from_extension))
                 rows.append(Row(partition_key, row_key, "", dict(zip(parts, parts, strict=True))))
         yield rows
 

@@ -280,6 +280,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show at most N; 0 shows all.")]
 
 
+def argument(metavar: str, text: str) -> Any:  # noqa: ANN401 - of typer
+    """Declare a positional argument."""
+    return typer.Argument(metavar=metavar, show_default=False, help=text)
+
+
 def _check_app(spec: str) -> None:
     if not all(spec.partition(":")):
         raise UsageError("it must be MODULE:ATTRIBUTE")

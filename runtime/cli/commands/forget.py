@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import RenderableType
 
 from eventstore import connect
@@ -18,7 +17,7 @@ from runtime.batch_options import TablePlace
 from runtime.cli.checks import confirm, require_table
 from runtime.cli.console import Screen, counted, make_table
 from runtime.cli.failures import NotPossibleError, needing
-from runtime.cli.options import AsJson, AuxiliaryStores, Yes
+from runtime.cli.options import AsJson, AuxiliaryStores, Yes, argument
 from runtime.clock import moment, system_clock
 from runtime.documents.store import ListedDocuments, existing_documents, object_folder
 from runtime.ledger.ledger import Ledger
@@ -30,13 +29,8 @@ from runtime.retries import RetryPolicy
 
 
 def forget(
-    handler: Annotated[
-        str, typer.Argument(metavar="HANDLER", show_default=False, help="The name of the handler.")
-    ],
-    business_ids: Annotated[
-        list[str],
-        typer.Argument(metavar="BUSINESS_ID...", show_default=False, help="The ids of the business objects."),
-    ],
+    handler: Annotated[str, argument("HANDLER", "The name of the handler.")],
+    business_ids: Annotated[list[str], argument("BUSINESS_ID...", "The ids of the business objects.")],
     *,
     states: TablePlace,
     others: AuxiliaryStores,

@@ -14,7 +14,7 @@ import typer
 from handlers.lint import RULES, SourceError, Target, check, locate
 from runtime.cli.checks import check_names, load_app
 from runtime.cli.console import Screen, counted, make_table
-from runtime.cli.options import AsJson
+from runtime.cli.options import AsJson, argument
 from runtime.errors import UsageError
 from runtime.options import flag, option
 
@@ -24,10 +24,9 @@ FOUND = 1
 def lint(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="TARGET",
-            show_default=False,
-            help="MODULE:ATTRIBUTE for the handlers of an App, which is imported; MODULE, FILE.py or a folder for all "
+        argument(
+            "TARGET",
+            "MODULE:ATTRIBUTE for the handlers of an App, which is imported; MODULE, FILE.py or a folder for all "
             "handlers, states and messages in it, without importing them.",
         ),
     ] = None,

@@ -14,7 +14,7 @@ import typer
 from runtime.cli.batch_command import is_secret
 from runtime.cli.console import Screen, make_table
 from runtime.cli.failures import NotPossibleError
-from runtime.cli.options import AsJson, of_environment
+from runtime.cli.options import AsJson, argument, of_environment
 from runtime.cli.project import TARGETS, Command, Schema, read_project, schema
 from runtime.errors import UsageError
 
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 
 def init(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", show_default=False, help="The new folder of the project.")
-    ],
+    name: Annotated[str, argument("NAME", "The new folder of the project.")],
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -77,10 +75,7 @@ def template(project: str) -> dict[str, str]:
 def config(
     ctx: typer.Context,
     words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[COMMAND [OPTIONS]]", show_default=False, help="Show the options of this command."
-        ),
+        list[str] | None, argument("[COMMAND [OPTIONS]]", "Show the options of this command.")
     ] = None,
     *,
     env: str | None = of_environment(),

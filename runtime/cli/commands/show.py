@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -17,7 +16,7 @@ from runtime.batch_options import TablePlace
 from runtime.cli.checks import on_table, require_table
 from runtime.cli.console import Cell, Screen, compact_json, counted, iso, make_facts, make_table
 from runtime.cli.failures import NotPossibleError, needing
-from runtime.cli.options import AsJson, Limit, ScanOptions
+from runtime.cli.options import AsJson, Limit, ScanOptions, argument
 from runtime.clock import moment
 from runtime.errors import UsageError
 from runtime.maintenance.statistics import HandlerCount, TableCount, count_objects, count_rows
@@ -47,14 +46,8 @@ class VersionOptions:
 
 
 def show(
-    handler: Annotated[
-        str | None,
-        typer.Argument(metavar="HANDLER", show_default=False, help="Only objects of this handler."),
-    ] = None,
-    business_id: Annotated[
-        str | None,
-        typer.Argument(metavar="BUSINESS_ID", show_default=False, help="The id of one business object."),
-    ] = None,
+    handler: Annotated[str | None, argument("HANDLER", "Only objects of this handler.")] = None,
+    business_id: Annotated[str | None, argument("BUSINESS_ID", "The id of one business object.")] = None,
     *,
     store: str = option_of(TablePlace, "store", default="", group=""),
     table: str = option_of(TablePlace, "table", default="", group=""),

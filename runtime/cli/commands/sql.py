@@ -11,14 +11,12 @@ from decimal import Decimal
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from runtime.batch_options import TablePlace
 from runtime.cli.checks import load_app, require_table
 from runtime.cli.commands.outcomes import open_outcomes
 from runtime.cli.commands.show import count_table
 from runtime.cli.console import Screen, compact_json, counted, iso, make_table
-from runtime.cli.options import AsJson, ScanOptions
+from runtime.cli.options import AsJson, ScanOptions, argument
 from runtime.errors import UsageError
 from runtime.maintenance.statistics import HandlerCount
 from runtime.options import flag, option
@@ -74,10 +72,8 @@ class RowFilter:
 def sql(
     query: Annotated[
         str,
-        typer.Argument(
-            metavar="QUERY",
-            show_default=False,
-            help="A statement in DuckDB's SQL, @window or @stats, or - to read it from standard input.",
+        argument(
+            "QUERY", "A statement in DuckDB's SQL, @window or @stats, or - to read it from standard input."
         ),
     ],
     *,
