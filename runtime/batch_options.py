@@ -210,10 +210,10 @@ class BatchOptions:
             place: TablePlace | None = getattr(self, name)
             object.__setattr__(self, name, place and place.for_workers())
         if self.documents is not None:
-            from runtime.documents import store  # noqa: PLC0415 - rarely needed
+            from runtime import documents  # noqa: PLC0415 - rarely needed
 
-            object.__setattr__(self, "documents", store.portable_url(self.documents))
-            store.open_documents(self.documents)
+            object.__setattr__(self, "documents", documents.portable_url(self.documents))
+            documents.open_documents(self.documents)
         if self.has_outbox and (self.late, self.on_difference) != ("refuse", "dead-letter"):
             raise UsageError(
                 f"The options late and on_difference need the algorithm {STATE_BASED}: omit them with {self.algorithm}."

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.documents.store import open_place
+from runtime.documents import open_place
 from samples.orders.__main__ import FOLDER, Places, run
 
 _ROOT = Path(__file__).parents[2]

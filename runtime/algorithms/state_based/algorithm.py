@@ -20,7 +20,7 @@ from runtime.algorithms.refusals import has_stream
 from runtime.algorithms.state_based.decide import Decider
 from runtime.algorithms.state_based.transaction import CommitDraft, SealedCommit
 from runtime.clock import Clock
-from runtime.documents.protocol import Commit, Documents, Drafts
+from runtime.documents import Commit, Documents, Drafts
 from runtime.errors import UsageError
 from runtime.ledger.batch import NOTHING, BatchContext, OpenBatches, Seen
 from runtime.ledger.ledger import ConsumerBatches

@@ -19,7 +19,7 @@ from runtime.cli.console import Screen, counted, make_table
 from runtime.cli.failures import NotPossibleError, needing
 from runtime.cli.options import AsJson, AuxiliaryStores, Yes, argument
 from runtime.clock import moment, system_clock
-from runtime.documents.store import ListedDocuments, existing_documents, object_folder
+from runtime.documents import ListedDocuments, existing_documents, object_folder
 from runtime.ledger.ledger import Ledger
 from runtime.maintenance.forget import Tables, Trace, find_trace, referenced_documents, scrub
 from runtime.maintenance.forget import forget as erase

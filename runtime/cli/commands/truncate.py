@@ -31,8 +31,7 @@ from runtime.cli.options import (
     only,
 )
 from runtime.clock import moment, system_clock
-from runtime.documents.protocol import DocumentSweep, Swept
-from runtime.documents.store import existing_documents
+from runtime.documents import DocumentSweep, Swept, existing_documents
 from runtime.errors import UsageError
 from runtime.leases import CleanUpLease
 from runtime.ledger.batch import OpenBatches

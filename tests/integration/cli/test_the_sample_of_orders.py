@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from eventstore import connect
-from runtime.documents.store import FolderDocuments
+from runtime.documents import FolderDocuments
 from runtime.publishing.publisher import Record
 from runtime.publishing.records import RECORD, read_record, rows_of
 from samples.orders.__main__ import EMBEDDED, ORDERS, Places, steps, write_log

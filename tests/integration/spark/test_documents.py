@@ -20,7 +20,7 @@ from pyarrow import dataset, fs
 from eventstore import Operation, connect
 from eventstore.port import Verb
 from runtime import Output, Processor, UsageError
-from runtime.documents.protocol import PREFIX
+from runtime.documents import PREFIX
 from runtime.file_systems import open_folder, within
 from runtime.spark import run_batch
 from samples.invoices import InvoiceIssued, app
