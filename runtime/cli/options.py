@@ -140,6 +140,8 @@ class Declared:
         if kind in (int, float):
             more.setdefault("metavar", "N")
         more["envvar"] = self.variable
+        if default is None and not is_optional:
+            raise TypeError(f"The option {self.key} needs a default, or REQUIRED.")
         if default in (MISSING, None, "") or kind is bool:
             more.setdefault("show_default", False)
         if "parse" in self.field.metadata:
