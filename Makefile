@@ -23,7 +23,7 @@ BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 PYTEST = PATH="$(CURDIR)/.make/node:$$PATH" PYTHONHASHSEED=$(SEED) $(BIN)/python -m pytest --seed $(SEED)
 PARALLEL := --numprocesses auto --maxprocesses 4
-ALL_EXTRAS := azure,connect,documents,explorer,kafka,otel,postgres,publish,samples,serve,spark,sql,testing
+ALL_EXTRAS := azure,documents,kafka,postgres,publish,serve,spark,sql,testing
 RUN_EXTRAS := azure,spark
 DEPENDENCIES := .venv/pyvenv.cfg setup.cfg pyproject.toml constraints.txt
 
@@ -117,7 +117,7 @@ endef
 	@$(BIN)/python scripts/ensure_node.py
 	@mkdir -p .make && touch $@
 
-# Servers of long tests and of `python -m samples.orders --servers`.
+# Servers of long tests and of `python -m tests.support.servers`.
 .make/servers: .make/packages-test .make/azurite scripts/ensure_postgres.py scripts/ensure_unpacked.py
 	@$(BIN)/python scripts/ensure_postgres.py
 	@$(BIN)/python scripts/ensure_unpacked.py

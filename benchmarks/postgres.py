@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from benchmarks.contender import Contender
-from samples.orders.servers import postgresql_programs, postgresql_server
+from tests.support.servers import postgresql_programs, postgresql_server
 
 
 def postgres_programs() -> str | None:

@@ -18,7 +18,7 @@ import typer
 
 from eventstore import EventData, Partition, Stream, connect, list_streams
 from eventstore.backends.postgres import PostgresTable
-from samples.orders.servers import postgresql_server
+from tests.support.servers import postgresql_server
 
 _TABLE = "streams"
 _COLUMNS = '"partition", "row", etag, "time", small, large'

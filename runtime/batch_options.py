@@ -20,7 +20,7 @@ from runtime.ledger.ledger import STATE_BASED
 from runtime.ledger.settings import Draws, TableDemands, TableOwner
 from runtime.messages.limits import GIB, USUAL, MessageLimits
 from runtime.messages.records import AS_JSON, Decoding
-from runtime.options import check_fields, option, option_of
+from runtime.options import REQUIRED, check_fields, flag, option, option_of
 from runtime.telemetry import Metrics, has_meters
 
 STORE_VARIABLE = "CONSISTENT_STORE"
@@ -41,6 +41,7 @@ class TablePlace:
     store: str = option(
         "The store: sqlite:///FILE, postgresql://USER@HOST/DATABASE, azurite, https://ACCOUNT.table.core.windows.net, "
         "or env:NAME for a URL or connection string in an environment variable.",
+        default=REQUIRED,
         is_secret=True,
         envvar=STORE_VARIABLE,
         metavar="URL",
@@ -48,6 +49,7 @@ class TablePlace:
     )
     table: str = option(
         "The table of the store: 3 to 63 letters and digits.",
+        default=REQUIRED,
         envvar=TABLE_VARIABLE,
         metavar="NAME",
         check=table_name,
@@ -84,15 +86,12 @@ class BatchOptions:
 
     GROUP: ClassVar = "batch"
 
-    cascade: bool = option(
-        "Also handle the outputs, round by round, until no handler takes any.", default=False, is_rare=False
+    cascade: bool = flag(
+        "Also handle the outputs, round by round, until no handler takes any.", is_rare=False
     )
-    max_rounds: int = option("Fail a cascade that needs more than N rounds.", default=100, metavar="N", min=1)
+    max_rounds: int = option("Fail a cascade that needs more than N rounds.", default=100, min=1)
     max_outputs: int = option(
-        "Fail a cascade that publishes more than N messages for each message of the log.",
-        default=1000,
-        metavar="N",
-        min=1,
+        "Fail a cascade that publishes more than N messages for each message of the log.", default=1000, min=1
     )
     late: Literal["refuse", "process"] = option(
         "Reject or process an unknown message not newer than its stream's horizon. It may be a duplicate of a "
@@ -108,32 +107,21 @@ class BatchOptions:
         "If the replay of a duplicate differs from its record, make it a dead letter or fail the batch.",
         default="dead-letter",
     )
-    source: str | None = option(
-        "Namespace for the message ids of this log.",
-        default=None,
-        metavar="NAME",
-        group="log",
-    )
+    source: str | None = option("Namespace for the message ids of this log.", metavar="NAME", group="log")
     log_format: Literal["parquet", "json"] | None = option(
         "The log's format. By default it follows from the file name, otherwise Parquet.",
-        default=None,
         name="--format",
         group="log",
     )
     partitions: int | None = option(
-        "The number of shuffle partitions.",
-        default=None,
-        metavar="N",
-        min=1,
-        show_default="two for each core",
+        "The number of shuffle partitions.", min=1, show_default="two for each core"
     )
     in_flight: int = 32
     """Maximum number of streams that each worker processes concurrently."""
 
-    guard: bool = option(
+    guard: bool = flag(
         "Reject messages whose handler uses a clock, random numbers or I/O other than through its context. Costs a few "
-        "percent.",
-        default=False,
+        "percent."
     )
     algorithm: choice.AlgorithmName = option(
         "How messages take effect exactly once. The same for all batches of a table. `tokens` needs a log from "
@@ -171,7 +159,6 @@ class BatchOptions:
     keep_large: str | None = option(
         "Write messages over a limit to DIR/ID.jsonl or DIR/ID.parquet, where ID is the batch id. The file is a log to "
         "run with higher limits.",
-        default=None,
         metavar="DIR",
         group="log",
     )
@@ -188,7 +175,6 @@ class BatchOptions:
     documents: str | None = option(
         "Where to store handlers' documents: a folder, s3://BUCKET/FOLDER, "
         "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER, or env:NAME for a URL in an environment variable.",
-        default=None,
         is_secret=True,
         metavar="URL",
         group="",
@@ -197,21 +183,14 @@ class BatchOptions:
     types: Collection[str] | None = option(
         "The message types that the log's senders may send. Others become dead letters, type_not_allowed. Outputs in a "
         "cascade may be of any type.",
-        default=None,
         metavar="TYPE,...",
         group="log",
     )
     draws: Draws | None = option(
         "For a new table only: `keyed` adds a secret, so that senders cannot predict guids, output ids and random "
-        "numbers. Default: plain.",
-        default=None,
+        "numbers. Default: plain."
     )
-    adopt: bool = option(
-        "Take over a table that belongs to another app.",
-        default=False,
-        group=None,
-        is_rare=True,
-    )
+    adopt: bool = flag("Take over a table that belongs to another app.", group=None, is_rare=True)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -231,10 +210,10 @@ class BatchOptions:
             place: TablePlace | None = getattr(self, name)
             object.__setattr__(self, name, place and place.for_workers())
         if self.documents is not None:
-            from runtime.documents import store  # noqa: PLC0415 - rarely needed
+            from runtime import documents  # noqa: PLC0415 - rarely needed
 
-            object.__setattr__(self, "documents", store.portable_url(self.documents))
-            store.open_documents(self.documents)
+            object.__setattr__(self, "documents", documents.portable_url(self.documents))
+            documents.open_documents(self.documents)
         if self.has_outbox and (self.late, self.on_difference) != ("refuse", "dead-letter"):
             raise UsageError(
                 f"The options late and on_difference need the algorithm {STATE_BASED}: omit them with {self.algorithm}."
@@ -297,8 +276,8 @@ class VerifyOptions:
         default=1.0,
         metavar="SHARE",
     )
-    seed: int = option("The seed that selects the streams of a sample.", default=0, metavar="N", is_rare=True)
-    cascade: bool = option("Also verify the handlers of the replayed outputs, round by round.", default=False)
+    seed: int = option("The seed that selects the streams of a sample.", default=0, is_rare=True)
+    cascade: bool = flag("Also verify the handlers of the replayed outputs, round by round.")
     max_rounds: int = option_of(BatchOptions, "max_rounds", is_rare=True)
     source: str | None = option_of(BatchOptions, "source")
     decoding: Decoding = AS_JSON
@@ -308,9 +287,7 @@ class VerifyOptions:
     in_flight: int = 32
     wrap: Wrap | None = None
     export: str | None = option(
-        "Also compare with versions that `consistent truncate --export` wrote to this folder.",
-        default=None,
-        metavar="DIR",
+        "Also compare with versions that `consistent truncate --export` wrote to this folder.", metavar="DIR"
     )
     """Must be accessible from driver and workers."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from eventstore import KeyRange, Operation, Partition, Properties, Row, Stream, Table, Value
 from eventstore.errors import ConcurrencyConflictError, RowError, RowExistsError
 from eventstore.header import HEADER, HEADER_NAMES, is_tombstone
+from eventstore.limits import MAX_OPERATIONS, SURELY_SMALL_BYTES, prepare_row
 from eventstore.stream import read_headers, read_range
 from handlers.codec import is_text
 from runtime.algorithms.algorithm import letter_of
@@ -104,7 +105,6 @@ class Selection:
 PARTITION = "_letters"  # no stream's key, as these contain a hyphen
 
 _FIRST, _LAST = "!", "~"
-_AT_ONCE = 50
 
 
 class TableLetters:
@@ -118,7 +118,7 @@ class TableLetters:
         self._added: set[str] = set()
 
     async def keep(self, outcomes: Sequence[Outcome]) -> None:
-        """Store the dead letters among outcomes. Costs one request for every 50, and two per one already stored."""
+        """Store the dead letters among outcomes. Costs one request for every 100, and two per one already stored."""
         rows: dict[str, Row] = {}
         for outcome in outcomes:
             key = row_key(outcome.handler, outcome.envelope)
@@ -130,7 +130,7 @@ class TableLetters:
             if letter.size <= limits.MAX_LETTER_BYTES:
                 self._added.add(key)
                 rows[key] = Row(PARTITION, key, "", _properties(outcome.handler, letter))
-        for some in _in_transactions(list(rows.values())):
+        for some in in_transactions(rows.values()):
             await until_undisturbed(self._retries, partial(self._add, some))
 
     async def _add(self, rows: Sequence[Row]) -> None:
@@ -157,11 +157,8 @@ class TableLetters:
 
 def row_key(handler: str | None, envelope: Envelope) -> str:
     """Return the row key of a dead letter without a stream. Redeliveries share it, whatever their trace context."""
-    return _digest(handler, envelope._replace(headers=without_trace(envelope.headers)))
-
-
-def _digest(handler: str | None, envelope: Envelope) -> str:
-    return sha256(f"{handler or ''}-".encode() + pack_envelope(envelope)).hexdigest()[:32]
+    packed = pack_envelope(envelope._replace(headers=without_trace(envelope.headers)))
+    return sha256(f"{handler or ''}-".encode() + packed).hexdigest()[:32]
 
 
 def found_letter(row: Row) -> FoundLetter:
@@ -174,11 +171,9 @@ def found_letter(row: Row) -> FoundLetter:
 
 def check_letter(row: Row) -> None:
     """Raise `StoredDataError` if a dead letter is corrupt, or its row key is not its digest."""
-    letter = found_letter(row)
-    envelope = letter.letter.envelope
-    # Earlier versions included the trace context in the key.
-    keys = () if envelope is None else (make(letter.handler, envelope) for make in (row_key, _digest))
-    if row.row_key not in keys:
+    found = found_letter(row)
+    envelope = found.letter.envelope
+    if envelope is None or row.row_key != row_key(found.handler, envelope):
         raise StoredDataError("The letter does not match its row key.", row.row_key, PARTITION)
 
 
@@ -227,19 +222,20 @@ def _properties(handler: str | None, letter: Letter) -> dict[str, Value]:
     return properties
 
 
-def _in_transactions(rows: Sequence[Row]) -> list[Sequence[Row]]:
-    parts: list[list[Row]] = []
+def in_transactions(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Split rows, in order, into those that one transaction writes, within the limits of all stores."""
+    part: list[Row] = []
     size = 0
     for row in rows:
-        taken = limits.ROW_OVERHEAD + sum(
-            len(value) * 4 // 3 for value in row.properties.values() if isinstance(value, bytes)
-        )
-        if not parts or len(parts[-1]) == _AT_ONCE or size + taken > limits.MAX_TRANSACTION_BYTES:
-            parts.append([])
-            size = 0
-        parts[-1].append(row)
-        size += taken
-    return list(parts)
+        bytes_ = prepare_row(row.properties)[1]
+        is_full = len(part) == MAX_OPERATIONS or size + bytes_ > SURELY_SMALL_BYTES
+        if part and (is_full or row.partition_key != part[0].partition_key):
+            yield part
+            part, size = [], 0
+        part.append(row)
+        size += bytes_
+    if part:
+        yield part
 
 
 _COUNTS = ("Letters", "LettersBeyondLimit")
@@ -312,8 +308,7 @@ async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[Fou
     letters = []
     for letter in waiting:
         letters.append(FoundLetter(letter, handler, business_id, parking))
-        if parking is None and letter.parks:
-            parking = letter
+        parking = parking or (letter if letter.parks else None)
     return letters
 
 

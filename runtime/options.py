@@ -18,8 +18,11 @@ OWN_DETAILS = frozenset({"name", "parse", "group", "is_rare", "check"})
 """Details unknown to typer."""
 
 
-def option(text: str, *, default: Any = MISSING, is_secret: bool = False, **details: Any) -> Any:  # noqa: ANN401
-    """Declare a dataclass field that is also a command-line option. The option is required if it has no default.
+REQUIRED = MISSING
+
+
+def option(text: str, *, default: Any = None, is_secret: bool = False, **details: Any) -> Any:  # noqa: ANN401
+    """Declare a dataclass field that is also a command-line option. The default may be `REQUIRED`.
 
     `text` is the help. `details` are arguments of `typer.Option`, or:
 
@@ -30,12 +33,20 @@ def option(text: str, *, default: Any = MISSING, is_secret: bool = False, **deta
     - `check`: a function that raises an error for an invalid value in the project file;
     - `is_rare`: list the option in `--help-all` only. The default is True in a table of the project file.
     """
-    if details.get("parse") == "size":
-        details.setdefault("metavar", "SIZE")
+    if "parse" in details:
+        details.setdefault("metavar", {"size": "SIZE", "duration": "AGE"}[details["parse"]])
+    for other, kind in (("dir_okay", "FILE"), ("file_okay", "DIR")):
+        if other in details:
+            details.setdefault("metavar", kind)
     metadata = {"help": text, **details}
     if default is dict:
         return field(default_factory=dict, repr=not is_secret, metadata=metadata)
     return field(default=default, repr=not is_secret, metadata=metadata)
+
+
+def flag(text: str, **details: Any) -> Any:  # noqa: ANN401 - a field
+    """Declare an option that is False by default."""
+    return option(text, default=False, **details)
 
 
 def option_of(kind: Any, name: str, **changed: Any) -> Any:  # noqa: ANN401 - a dataclass, and a field like its own

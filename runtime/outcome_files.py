@@ -40,10 +40,10 @@ OutcomeKind = tuple[str | None, str, str | None]
 class OutcomeFilter:
     """Options that select outcomes."""
 
-    status: Status | None = option("Only outcomes with this status.", default=None)
-    handler: str | None = option("Only outcomes of this handler.", default=None, metavar="NAME")
-    reason: Reason | None = option("Only dead letters with this reason.", default=None, metavar="REASON")
-    id: str | None = option("Only outcomes of this message or business object.", default=None, metavar="ID")
+    status: Status | None = option("Only outcomes with this status.")
+    handler: str | None = option("Only outcomes of this handler.", metavar="NAME")
+    reason: Reason | None = option("Only dead letters with this reason.", metavar="REASON")
+    id: str | None = option("Only outcomes of this message or business object.", metavar="ID")
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow.compute as pc

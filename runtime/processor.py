@@ -17,8 +17,7 @@ from runtime.algorithms.choice import AlgorithmName, Dependencies
 from runtime.algorithms.outbox.stores import TokenStore, issue
 from runtime.clock import Clock, system_clock
 from runtime.dead_letters import TableLetters, letters_of_message, remove
-from runtime.documents.protocol import DocumentSweep
-from runtime.documents.store import DocumentStore, open_documents
+from runtime.documents import DocumentStore, DocumentSweep, open_documents
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.ledger.ledger import ConsumerBatches, Ledger

@@ -30,7 +30,7 @@ from benchmarks.shooting import (
     handle,
     initial_state,
 )
-from samples.shooting_range.domain import FireAt, StartNewRound
+from samples.shooting_range.handlers import FireAt, StartNewRound
 
 
 class Game(Aggregate):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from eventstore import InterceptedTable, connect
 from handlers import DocumentReference
 from runtime import Envelope, Output, Processor
-from runtime.documents.store import DocumentStore, FolderDocuments
+from runtime.documents import DocumentStore, FolderDocuments
 from samples.invoices import app
 
 

@@ -17,8 +17,7 @@ from benchmarks.side_effects.driver import LOG, killed_at, run_to_the_end
 from eventstore import connect
 from runtime import Envelope, Output, Processor
 from runtime.clock import system_clock
-from samples.invoices import app
-from samples.invoices.handlers import InvoiceIssued
+from samples.invoices import InvoiceIssued, app
 
 CUSTOMERS = 2
 DRIVER_MOMENTS = (

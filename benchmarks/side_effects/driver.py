@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.side_effects.consumer import Place
 from eventstore import Operation, Table, Verb
-from runtime.documents.protocol import PREFIX
+from runtime.documents import PREFIX
 from samples.invoices import app
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 def packer() -> msgpack.Packer:
     """Return a packer of properties, for one thread."""
-    return msgpack.Packer(default=_to_extension, strict_types=True)
+    return msgpack.Packer(default=to_extension, strict_types=True)
 
 
 def pack(packer: msgpack.Packer, properties: Mapping[str, Value]) -> tuple[bytes, bytes | None]:
@@ -60,7 +60,7 @@ def unpack_small(small: bytes) -> tuple[dict[str, Value], dict[str, int]]:
     """Return the small properties, and the lengths of the large ones in storage order."""
     unpacked = msgpack.unpackb(
         small,
-        ext_hook=_from_extension,
+        ext_hook=from_extension,
         max_str_len=4 * MAX_STRING_UNITS,
         max_bin_len=MAX_BINARY_BYTES,
         max_array_len=2,
@@ -113,7 +113,8 @@ def _add_large(
         start += length
 
 
-def _to_extension(value: object) -> msgpack.ExtType:
+def to_extension(value: object) -> msgpack.ExtType:
+    """Convert a value to an extension type of msgpack."""
     if isinstance(value, Int64):
         return msgpack.ExtType(_INT64, value.to_bytes(8, "big", signed=True))
     if isinstance(value, datetime):
@@ -123,7 +124,8 @@ def _to_extension(value: object) -> msgpack.ExtType:
     raise TypeError(f"A {type(value).__name__} cannot be stored.")
 
 
-def _from_extension(code: int, data: bytes) -> Value:
+def from_extension(code: int, data: bytes) -> Value:
+    """Convert an extension type of msgpack to its value."""
     if code == _INT64:
         return Int64(int.from_bytes(data, "big", signed=True))
     if code == _DATETIME:

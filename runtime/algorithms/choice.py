@@ -13,8 +13,7 @@ from runtime.algorithms.outbox import algorithm as outbox
 from runtime.algorithms.outbox.stores import DeduplicationStore, TokenStore
 from runtime.algorithms.state_based.algorithm import StateBased, StateBasedOneByOne
 from runtime.clock import Clock, system_clock
-from runtime.documents.protocol import Documents
-from runtime.documents.store import DocumentStore
+from runtime.documents import Documents, DocumentStore
 from runtime.errors import UsageError
 from runtime.ledger.batch import NOTHING, BatchContext, Seen
 from runtime.ledger.ledger import STATE_BASED, ConsumerBatches

@@ -7,22 +7,20 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
-from uuid import UUID
 
 import msgpack
 import pyarrow as pa
 from pyarrow import parquet
 
 from eventstore import Int64, Operation, Page, Row, RowExistsError, Table, Value, pages
-from eventstore.limits import MAX_OPERATIONS, SURELY_SMALL_BYTES, prepare_row
+from eventstore.backends.rows import from_extension, to_extension
 from eventstore.port import MultiPartitionTable, Transaction
 from runtime.archives import MARK
-from runtime.clock import to_datetime, to_microseconds
+from runtime.dead_letters import in_transactions
 from runtime.errors import ArchiveError, UsageError
 from runtime.file_systems import flush
 from runtime.retries import RetryPolicy, first_error, until_undisturbed
@@ -39,7 +37,6 @@ FILE_BYTES = 64 * 2**20  # limits of a row group and a file, in bytes of propert
 
 _READ_ROWS = 1000
 _ROW = "IMPORT"
-_INT64, _DATETIME, _UUID = 1, 2, 3
 
 Tell = Callable[
     [str, int], None
@@ -72,25 +69,8 @@ def packed_row(row: Row) -> bytes:
 def packed_properties(properties: Mapping[str, Value]) -> bytes:
     """Serialize properties with their types, sorted by name."""
     parts = [part for item in sorted(properties.items()) for part in item]
-    packed: bytes = msgpack.packb(parts, default=_to_extension, strict_types=True)
+    packed: bytes = msgpack.packb(parts, default=to_extension, strict_types=True)
     return packed
-
-
-def _to_extension(value: Value) -> msgpack.ExtType:
-    if isinstance(value, Int64):
-        return msgpack.ExtType(_INT64, value.to_bytes(8, "big", signed=True))
-    if isinstance(value, datetime):
-        return msgpack.ExtType(_DATETIME, to_microseconds(value).to_bytes(8, "big", signed=True))
-    if isinstance(value, UUID):
-        return msgpack.ExtType(_UUID, value.bytes)
-    raise TypeError(f"A {type(value).__name__} cannot be a property of a row.")
-
-
-def _of_extension(code: int, data: bytes) -> Value:
-    if code == _UUID:
-        return UUID(bytes=data)
-    whole = int.from_bytes(data, "big", signed=True)
-    return Int64(whole) if code == _INT64 else to_datetime(whole)
 
 
 @contextmanager
@@ -120,7 +100,7 @@ def read_rows(path: Path) -> Iterator[Sequence[Row]]:
             columns = (batch[name].to_pylist() for name in SCHEMA.names)
             rows = []
             for partition_key, row_key, packed in zip(*columns, strict=True):
-                parts = iter(msgpack.unpackb(packed, ext_hook=_of_extension))
+                parts = iter(msgpack.unpackb(packed, ext_hook=from_extension))
                 rows.append(Row(partition_key, row_key, "", dict(zip(parts, parts, strict=True))))
         yield rows
 
@@ -394,19 +374,9 @@ async def _begin(table: Table, name: str, manifest: Manifest) -> int:
 
 def transactions(rows: Iterable[Row]) -> Iterator[Transaction]:
     """Split rows, in order, into transactions within the limits of all stores."""
-    partition, size = "", 0
-    operations: list[Operation] = []
-    for row in rows:
-        bytes_ = prepare_row(row.properties)[1]
-        is_full = len(operations) == MAX_OPERATIONS or size + bytes_ > SURELY_SMALL_BYTES
-        if operations and (is_full or row.partition_key != partition):
-            yield partition, operations
-            operations, size = [], 0
-        partition = row.partition_key
-        operations.append(Operation.insert_or_replace(row.row_key, row.properties))
-        size += bytes_
-    if operations:
-        yield partition, operations
+    for part in in_transactions(rows):
+        operations = [Operation.insert_or_replace(row.row_key, row.properties) for row in part]
+        yield part[0].partition_key, operations
 
 
 async def _write(table: Table, waiting: Sequence[Transaction]) -> None:

@@ -13,15 +13,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from runtime.cli.commands.config import config
 from runtime.cli.commands.dead_letters import discard, letters, redrive
 from runtime.cli.commands.demo import demo
 from runtime.cli.commands.explore import explore
 from runtime.cli.commands.export import export, import_
 from runtime.cli.commands.forget import forget
-from runtime.cli.commands.init import init
 from runtime.cli.commands.lint import lint
 from runtime.cli.commands.outcomes import batches, outcomes
+from runtime.cli.commands.project import config, init
 from runtime.cli.commands.publish import publish
 from runtime.cli.commands.reprocess import fork, reprocess, switch
 from runtime.cli.commands.run import run, stream, tokens

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,7 +25,7 @@ from runtime.errors import BatchFailedError, BatchHeldBackError, TargetError
 from runtime.file_systems import within
 from runtime.ledger.ledger import BatchRecord, describe
 from runtime.messages.outcome import DeadLetters, Reason, Status
-from runtime.options import option
+from runtime.options import REQUIRED, option
 from runtime.telemetry import Metrics, has_meters
 
 if TYPE_CHECKING:
@@ -67,7 +68,13 @@ def holds_secret() -> str:
 
 def command_with(option: str, value: str) -> str:
     """Return the current command with another value of an option, quoted for a shell, without secrets."""
-    return shlex.join(["consistent", *map(_shown, _without(option)), option, value])
+    words, given = [], iter(_given.get() or ())
+    for word in given:
+        if word == option:
+            next(given, None)
+        elif not word.startswith(f"{option}="):
+            words.append(_shown(word))
+    return shlex.join(["consistent", *words, option, value])
 
 
 def command_on(command: str, states: TablePlace, *more: str) -> str:
@@ -89,15 +96,6 @@ def resumable(batch_id: str, states: TablePlace) -> Iterator[None]:
         if "abandon" in str(error):
             again += f" To abandon a batch: {command_on('batches', states, '--abandon', 'ID')}"
         raise type(error)(f"{error} {again}") from error
-
-
-def _without(option: str) -> Iterator[str]:
-    given = iter(_given.get() or ())
-    for word in given:
-        if word == option:
-            next(given, None)
-        elif not word.startswith(f"{option}="):
-            yield word
 
 
 def is_secret(word: str) -> bool:
@@ -182,9 +180,9 @@ class BatchReport:
             yield f"Batch {batch_id} was already published, and a published batch never changes. Its outcomes:"
         yield self.table(f"Outcomes of batch {batch_id}")
         yield ""
-        total = {
-            status: sum(each.count for each in self.counts if each.status == status) for status in Status
-        }
+        total: Counter[str] = Counter()
+        for each in self.counts:
+            total[each.status] += each.count
         if self.dead_letters:
             yield table_of_dead_letters(self.dead_letters, total[Status.DEAD_LETTER])
             yield ""
@@ -244,14 +242,15 @@ class BatchChoices:
     """The id of a batch, and the locations of its table and outcomes."""
 
     states: TablePlace
-    out: str = option("The folder for outcomes, in DIR/batch_id=ID/round=N.", metavar="DIR", group="")
+    out: str = option(
+        "The folder for outcomes, in DIR/batch_id=ID/round=N.", default=REQUIRED, metavar="DIR", group=""
+    )
     batch_id: str | None = option(
         "Resume the batch with this id, or begin one. By default a new id is generated and printed.",
-        default=None,
         metavar="ID",
     )
     metrics_file: Path | None = option(
-        "Add metrics to FILE for node_exporter.", default=None, metavar="FILE", dir_okay=False, group="batch"
+        "Add metrics to FILE for node_exporter.", dir_okay=False, group="batch"
     )
     others: AuxiliaryStores = field(default_factory=AuxiliaryStores)
     spark: SparkOptions

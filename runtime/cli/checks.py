@@ -33,32 +33,28 @@ def load_app(spec: str) -> App:
     Raises `UsageError` for an invalid name, or a module that shares its name with a package of this project, and
     `AppNotFoundError` for any other problem.
     """
-    name = spec.removesuffix(".py").replace("/", ".").lstrip(".")
-    example = (
-        f"{name}:app"
-        if ":" not in spec and name.replace(".", "").isidentifier()
-        else "samples.shooting_range:app"
+    module, attribute = load_module(
+        spec, "An app is named MODULE:ATTRIBUTE, such as samples.shooting_range:app"
     )
-    module, attribute = load_module(spec, f"An app is named MODULE:ATTRIBUTE, such as {example}")
-
-    def is_own_handler(value: object) -> bool:
-        return isinstance(value, type) and issubclass(value, Handler) and value.__module__ == module.__name__
-
     if not hasattr(module, attribute):
         apps = ", ".join(name for name, value in vars(module).items() if isinstance(value, App))
-        classes = [name for name, value in vars(module).items() if is_own_handler(value)]
-        write = f" Add to it: {attribute} = App({', '.join(classes)})." if classes else ""
-        known = f" Its apps: {apps}." if apps else write
+        own = [each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__]
+        handlers = ", ".join(
+            each.__name__ for each in own if isinstance(each, type) and issubclass(each, Handler)
+        )
+        known = (
+            f" Its apps: {apps}." if apps else f" Add to it: {attribute} = App({handlers})." * bool(handlers)
+        )
         raise AppNotFoundError(
             f"The module {module.__name__} has no attribute {attribute}.{known}{hint_at(module.__name__)}"
         )
     app = getattr(module, attribute)
     if not isinstance(app, App):
         is_class = isinstance(app, type) and issubclass(app, Handler)
-        write = f"add app = App({attribute}), and use {module.__name__}:app" if is_class else ""
-        raise AppNotFoundError(
-            f"{spec} is not an App but {kind(app)}: {write or 'create one with App(SomeHandler, ...)'}."
+        write = (
+            f"add app = App({attribute if is_class else 'SomeHandler, ...'}), and use {module.__name__}:app"
         )
+        raise AppNotFoundError(f"{spec} is not an App but {kind(app)}: {write}.")
     return app
 
 
@@ -133,14 +129,12 @@ def _raised(name: str, error: BaseException) -> str:
     where = "while importing" if frame is None else f"{frame.filename}:{frame.lineno}"
     if isinstance(error, SyntaxError) and error.filename:
         where = f"{error.filename}:{error.lineno}"
-    hint = ""
-    if isinstance(error, ImportError):
-        hint = hint_at(error.name)
-        if not hint and "circular import" in str(error):
-            hint = " Two modules import each other: move the shared code into a third one."
-        elif not hint and isinstance(error, ModuleNotFoundError):
-            hint = " Install it, or correct the name."
-    return f"The module {name} cannot be imported: {last_line} ({where}){'.' if hint else ''}{hint}"
+    hint = hint_at(error.name) if isinstance(error, ImportError) else ""
+    if not hint and "circular import" in str(error):
+        hint = " Two modules import each other: move the shared code into a third one."
+    elif not hint and isinstance(error, ModuleNotFoundError):
+        hint = " Install it, or correct the name."
+    return f"The module {name} cannot be imported: {last_line} ({where}).{hint}"
 
 
 def check_folder(path: str, master: str, what: str = "Outcomes", option: str = "--out") -> None:
@@ -176,9 +170,7 @@ def check_log(
     normalise.check_source(source or "")
     if not path:
         raise UsageError("--messages is empty: name a file or folder.")
-    if _has_topics(path, decoding):
-        return None
-    if not is_on_disk(path, master):
+    if _has_topics(path, decoding) or not is_on_disk(path, master):
         return None
     return sum(Path(file).stat().st_size for file in find_on_disk([path], format_).files)
 
@@ -196,12 +188,9 @@ def check_source(
         raise UsageError("--format is needed for a folder, and only there: json, parquet or outcomes.")
     if _has_topics(folder, decoding):
         return
-    signs = "*?[{"
     if not is_on_disk(folder, master):
-        if any(sign in folder for sign in signs):
-            raise LogError(
-                f"--source must be one folder, but {folder} is a pattern with one of {' '.join(signs)}."
-            )
+        if not set("*?[{").isdisjoint(folder):
+            raise LogError(f"--source must be one folder, but {folder} is a pattern.")
         return
     if not Path(folder).is_dir():
         raise LogError(f"There is no folder {folder}: --source must be the folder that receives the files.")
@@ -217,11 +206,12 @@ def _has_topics(log: str, decoding: Decoding) -> bool:
     """Return whether a log is in Kafka. Raises `LogError` if its topics cannot be read."""
     from runtime.spark.logs.read import is_kafka
 
-    if is_kafka(log):
-        from runtime.spark.logs.kafka import KafkaLog
+    if not is_kafka(log):
+        return False
+    from runtime.spark.logs.kafka import KafkaLog
 
-        KafkaLog(log, decoding).limits()
-    return is_kafka(log)
+    KafkaLog(log, decoding).limits()
+    return True
 
 
 T = TypeVar("T")
@@ -254,16 +244,12 @@ def confirm(deed: str, *, yes: bool) -> None:
 
 def require_table(place: TablePlace) -> TablePlace:
     """Return the location of a table, or of its replacement by `consistent switch`. Raises like `on_table`."""
-    on_table(place, _nothing)
 
-    async def name() -> str:
+    async def name(_: Table) -> str:
         async with connect(place.store) as store:
             return (await open_current(store, place.table, make=False))[0]
 
-    return TablePlace(place.store, asyncio.run(name()))
-
-
-async def _nothing(_: Table) -> None: ...
+    return TablePlace(place.store, on_table(place, name))
 
 
 async def _work(store: Store, table_name: str, work: Callable[[Table], Awaitable[T]]) -> T:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from types import TracebackType
+from functools import partial
 from typing import Any, Self
 
 from rich import box
@@ -41,28 +41,18 @@ def indented(text: str) -> str:
     return visible(text).replace("\n", "\n  ")
 
 
+def _for_json(value: object) -> str:
+    return iso(value) if isinstance(value, datetime) else str(value)
+
+
 def visible_json(document: Mapping[str, Any]) -> str:
     """Return JSON in which control and invisible characters are escaped. Times are ISO 8601 in UTC."""
     text = json.dumps(document, indent=2, ensure_ascii=False, default=_for_json)
     return HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
-def _for_json(value: object) -> str:
-    return iso(value) if isinstance(value, datetime) else str(value)
-
-
 def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode()
-
-
-def results() -> Console:
-    """Return the console of standard output. Does not wrap lines in files and pipes."""
-    return _console(to_stderr=False)
-
-
-def notes() -> Console:
-    """Return the console of standard error."""
-    return _console(to_stderr=True)
 
 
 class _VisibleConsole(Console):
@@ -74,11 +64,15 @@ class _VisibleConsole(Console):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
-def _console(*, to_stderr: bool) -> Console:
+def results(*, to_stderr: bool = False) -> Console:
+    """Return the console of standard output. Does not wrap lines in files and pipes."""
     console = _VisibleConsole(stderr=to_stderr, highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 100_000
     return console
+
+
+notes = partial(results, to_stderr=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +105,8 @@ class Screen:
 
 def complain(sentence: str) -> None:
     """Print an error to standard error."""
-    _tell(
-        notes(), sentence, Text.assemble(("Error: ", "bold red"), (indented(sentence), "red")), level="error"
-    )
+    text = Text.assemble(("Error: ", "bold red"), (indented(sentence), "red"))
+    _tell(notes(), sentence, text, level="error")
 
 
 def _tell(console: Console, sentence: str, text: Text, **fields: object) -> None:
@@ -149,10 +142,8 @@ class StepProgress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
             self.done()
         else:
             self.failed()

@@ -23,7 +23,7 @@ from runtime.batch_options import TablePlace
 from runtime.cli.checks import on_table, require_table
 from runtime.cli.sessions import check_place, settings_for, working
 from runtime.errors import UsageError
-from runtime.options import OWN_DETAILS, option
+from runtime.options import OWN_DETAILS, REQUIRED, option
 
 if TYPE_CHECKING:
     from runtime.cli.sessions import ShownSession
@@ -31,13 +31,9 @@ if TYPE_CHECKING:
 
 _MICROSECOND = timedelta(microseconds=1)
 _MICROSECONDS_OF = {
-    "s": 1_000_000,
-    "m": 60_000_000,
-    "h": 3_600_000_000,
-    "d": 86_400_000_000,
-    "w": 604_800_000_000,
+    each: seconds * 10**6 for each, seconds in zip("smhdw", (1, 60, 3600, 86400, 604800), strict=True)
 }
-_BYTES_OF = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_BYTES_OF = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 def parse_duration(text: str) -> int:
@@ -48,31 +44,25 @@ def parse_duration(text: str) -> int:
     return int(match[1]) * _MICROSECONDS_OF[match[2]]
 
 
-def parse_time(text: str) -> timedelta:
-    """Parse a duration to a `timedelta`. Raises `typer.BadParameter`."""
+def _time(text: str) -> timedelta:
     return parse_duration(text) * _MICROSECOND
-
-
-def duration_text(microseconds: int) -> str:
-    """Format microseconds in the largest unit that represents them exactly, as `parse_duration` reads them."""
-    whole = (unit for unit, each in _MICROSECONDS_OF.items() if microseconds % each == 0)
-    unit = max(whole, key=_MICROSECONDS_OF.__getitem__)
-    return f"{microseconds // _MICROSECONDS_OF[unit]}{unit}"
 
 
 def parse_size(text: str) -> int:
     """Parse a size such as 1000, 64KiB, 1MiB or 2GiB to bytes. Raises `typer.BadParameter`, also for 0."""
     match = re.fullmatch(r"([0-9]{1,15})\s*(|B|KIB|MIB|GIB)", text.strip().upper())
-    size = int(match[1]) * _BYTES_OF[match[2]] if match else 0
+    size = int(match[1]) * _BYTES_OF[match[2].replace("I", "i")] if match else 0
     if not size:
         raise typer.BadParameter(f"{text!r} is not a size: use a form such as 1000, 64KiB, 1MiB or 2GiB.")
     return size
 
 
-def size_text(size: int) -> str:
-    """Format a number of bytes in the largest unit that represents it exactly, as `parse_size` reads it."""
-    unit = max((unit for unit, each in _BYTES_OF.items() if size % each == 0), key=_BYTES_OF.__getitem__)
-    return f"{size // _BYTES_OF[unit]}{unit.replace('I', 'i')}"
+def _in_largest(units: Mapping[str, int], number: int) -> str:
+    unit = max((unit for unit, each in units.items() if number % each == 0), key=units.__getitem__)
+    return f"{number // units[unit]}{unit}"
+
+
+duration_text, size_text = partial(_in_largest, _MICROSECONDS_OF), partial(_in_largest, _BYTES_OF)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -86,13 +76,9 @@ def _pair(text: str) -> tuple[str, str]:
 # those of nested dataclasses. The command receives an instance.
 
 
-class Only(frozenset[str]):
-    """Annotates a parameter with the fields of its dataclass that the command uses. By default it uses all."""
-
-
-def only(*names: str) -> Only:
-    """Restrict a command to some fields of a dataclass. All other fields keep their defaults."""
-    return Only(names)
+def only(*names: str) -> frozenset[str]:
+    """Annotate a parameter with the fields of its dataclass that the command uses. Others keep their defaults."""
+    return frozenset(names)
 
 
 _NOT_GIVEN = object()
@@ -151,14 +137,18 @@ class Declared:
         more = {each: value for each, value in self.field.metadata.items() if each not in OWN_DETAILS}
         kind, default, is_optional = self.kind, self.field.default, self.kind is not self.hint
         more.setdefault("show_envvar", "envvar" in more)
+        if kind in (int, float):
+            more.setdefault("metavar", "N")
         more["envvar"] = self.variable
+        if default is None and not is_optional:
+            raise TypeError(f"The option {self.key} needs a default, or REQUIRED.")
         if default in (MISSING, None, "") or kind is bool:
             more.setdefault("show_default", False)
         if "parse" in self.field.metadata:
             more["parser"], text = _PARSERS[self.field.metadata["parse"]]
             default = text(default) if isinstance(default, int) else default
         elif kind is timedelta:
-            more["parser"] = parse_time
+            more["parser"] = _time
             default = duration_text(default // _MICROSECOND) if isinstance(default, timedelta) else default
         elif self.is_many:
             more["parser"] = _pair if get_origin(kind) is Mapping else str
@@ -188,7 +178,7 @@ def _hints(of: type) -> dict[str, Any]:
 @dataclass(frozen=True)
 class _Group:
     of: type
-    chosen: Only | None
+    chosen: frozenset[str] | None
 
     @classmethod
     def find(cls, hint: Any) -> _Group | None:  # noqa: ANN401 - any type
@@ -196,7 +186,7 @@ class _Group:
         kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
         if not is_dataclass(kind) or not isinstance(kind, type):
             return None
-        return cls(kind, next((each for each in get_args(hint) if isinstance(each, Only)), None))
+        return cls(kind, next((each for each in get_args(hint) if isinstance(each, frozenset)), None))
 
     def members(self) -> Iterator[tuple[str, Declared | _Group]]:
         """Yield the name of each field with its option or nested group."""
@@ -232,7 +222,7 @@ def _show_all(ctx: typer.Context, is_asked: bool) -> None:
 def of_environment() -> Any:  # noqa: ANN401 - a field
     """Return the option that selects an environment of the project file."""
     text = "Prefer the values of this environment in the project file."
-    chosen = option(text, default=None, name="--env", envvar=CHOSEN, metavar="NAME")
+    chosen = option(text, name="--env", envvar=CHOSEN, metavar="NAME")
     chosen.name = "env"
     return chosen
 
@@ -292,6 +282,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show at most N; 0 shows all.")]
 
 
+def argument(metavar: str, text: str) -> Any:  # noqa: ANN401 - of typer
+    """Declare a positional argument."""
+    return typer.Argument(metavar=metavar, show_default=False, help=text)
+
+
 def _check_app(spec: str) -> None:
     if not all(spec.partition(":")):
         raise UsageError("it must be MODULE:ATTRIBUTE")
@@ -301,6 +296,7 @@ AppSpec = Annotated[
     str,
     option(
         "The App with the handlers. The working directory is searched last for its module.",
+        default=REQUIRED,
         metavar="MODULE:ATTRIBUTE",
         group="",
         check=_check_app,
@@ -311,6 +307,7 @@ Messages = Annotated[
     option(
         "The message log: a file or folder with the columns message_id, type, body, and optionally business_id, "
         "sequence, enqueued_at, headers, handler; or kafka://HOST:PORT/TOPIC?from=X&to=Y, or env:NAME.",
+        default=REQUIRED,
         is_secret=True,
         metavar="LOG",
         group="log",
@@ -326,22 +323,16 @@ class AuxiliaryStores:
     GROUP: ClassVar[str | None] = "stores"
 
     deduplication_store: str | None = option(
-        "With --algorithm deduplication-store: the store of message ids. Default: --store.",
-        default=None,
-        metavar="URL",
+        "With --algorithm deduplication-store: the store of message ids. Default: --store.", metavar="URL"
     )
     deduplication_table: str | None = option(
-        "With --algorithm deduplication-store: the table of message ids. Default: --table.",
-        default=None,
-        metavar="NAME",
+        "With --algorithm deduplication-store: the table of message ids. Default: --table.", metavar="NAME"
     )
     token_store: str | None = option(
-        "With --algorithm tokens: the store of tokens. Default: --store.", default=None, metavar="URL"
+        "With --algorithm tokens: the store of tokens. Default: --store.", metavar="URL"
     )
     token_table: str | None = option(
-        "With --algorithm tokens: the table of tokens. Default: --table.",
-        default=None,
-        metavar="NAME",
+        "With --algorithm tokens: the table of tokens. Default: --table.", metavar="NAME"
     )
 
     def ids(self, states: TablePlace) -> TablePlace:
@@ -373,16 +364,13 @@ class SparkOptions:
         check=check_place,
     )
     remote: str | None = option(
-        "A Spark Connect server to use instead of --master. Needs the extra `connect`.",
-        default=None,
+        "A Spark Connect server to use instead of --master.",
         is_rare=True,
         metavar="sc://HOST:PORT",
         check=partial(check_place, None),
     )
     log_file: Path | None = option(
         "The file for Spark's output, and for tracebacks of unexpected errors.",
-        default=None,
-        metavar="FILE",
         dir_okay=False,
         show_default=".consistent/consistent.log",
         is_rare=True,
@@ -403,7 +391,7 @@ class SparkOptions:
             raise UsageError(
                 f"--settings cannot be applied to the running server {self.remote}: set them there."
             )
-        if "spark.master" in self.settings or "spark.remote" in self.settings:
+        if not self.settings.keys().isdisjoint({"spark.master", "spark.remote"}):
             raise UsageError(
                 "Use --master or --remote instead of spark.master and spark.remote in --settings."
             )
@@ -445,7 +433,6 @@ class ScanOptions(SparkOptions):
 
     master: str | None = option(
         "A Spark master, such as local[*,4], to scan the table in parallel. Default: this process.",
-        default=None,
         metavar="MASTER",
         is_rare=True,
     )

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_origin
 
@@ -60,21 +61,20 @@ class Project:
     def find(self, option: Declared, target: str | None = None) -> Value | None:
         """Return the value of an option, if the file has one. For an option of targets, `target` names the target."""
         values = self.targets.get(target or "", {}) if option.group == TARGETS else self.values
-        return None if option.group is None else values.get((option.group, option.key))
+        return values.get((option.group or "", option.key))
 
     def target(self, given: str | None, *, must_be: bool) -> str | None:
         """Return the name of the selected target, or `None` for a URL. Raises `UsageError` for an ambiguous name."""
         if given is None and must_be and self.targets:
-            if len(self.targets) > 1:
+            given, *others = self.targets
+            if others:
                 raise UsageError(
                     f"The project has the targets {', '.join(self.targets)}: select one with --to."
                 )
-            return next(iter(self.targets))
         if given is None or given in self.targets:
             return given
-        meant = get_close_matches(given, self.targets, 1)
-        if meant:
-            raise UsageError(f"The project has no target {given}: did you mean {meant[0]}?")
+        for meant in get_close_matches(given, self.targets, 1):
+            raise UsageError(f"The project has no target {given}: did you mean {meant}?")
         return None
 
 
@@ -109,7 +109,9 @@ def read(schema: Schema, chosen: str | None) -> Project:
                 f"There is no environment {chosen!r}, because there is no {FILE} in {here} or its parents."
             )
         return Project()
-    document, reader = _open(schema, file, os.path.relpath(file, here))
+    source, document = _load(file, os.path.relpath(file, here))
+    reader = _Reader(schema, file, ROOT * (file.name == PYPROJECT), _lines(source))
+    document = dict(reader.table((), reduce(dict.__getitem__, reader.root, document)))
     environments = reader.table(("env",), document.pop("env", {}))
     if chosen and chosen not in environments:
         raise reader.wrong(("env",), f"there is no environment {chosen!r}{_meant(chosen, environments)}")
@@ -156,20 +158,10 @@ def _load(file: Path, shown: str) -> tuple[str, dict[str, Any]]:
         raise UsageError(f"{shown}:{line[1] if line else 1}: invalid TOML: {error}.") from error
 
 
-def _open(schema: Schema, file: Path, shown: str) -> tuple[dict[str, Any], _Reader]:
-    source, document = _load(file, shown)
-    root = ROOT * (file.name == PYPROJECT)
-    reader = _Reader(schema, shown, file.parent, root, _lines(source))
-    for name in root:
-        document = document[name]
-    return dict(reader.table((), document)), reader
-
-
 @dataclass(frozen=True)
 class _Reader:
     schema: Schema
-    shown: str
-    folder: Path
+    file: Path
     root: Names
     lines: Mapping[Names, int]
 
@@ -177,7 +169,7 @@ class _Reader:
         """Return the file and line of an entry or, if its line is unknown, of its table."""
         full = (*self.root, *names)
         found = (self.lines[full[:n]] for n in range(len(full), 0, -1) if full[:n] in self.lines)
-        return f"{self.shown}:{next(found, 1)}"
+        return f"{os.path.relpath(self.file)}:{next(found, 1)}"
 
     def wrong(self, names: Names, sentence: str) -> UsageError:
         """Return an error with the location of an entry of the file, and `sentence`."""
@@ -236,9 +228,9 @@ class _Reader:
         path = path.removeprefix(scheme)
         kind = declared.field.metadata.get("metavar", "").partition("|")[0]
         is_path = scheme or (kind in PATHS and not re.match(r"[\w+.-]{2,}:|azurite$", path))
-        if self.folder == Path.cwd() or not is_path or path.startswith("/"):
+        if self.file.parent == Path.cwd() or not is_path or path.startswith("/"):
             return text
-        return f"{before}{scheme}{os.path.normpath(self.folder / path)}"
+        return f"{before}{scheme}{os.path.normpath(self.file.parent / path)}"
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
@@ -254,14 +246,14 @@ def _table(group: str) -> str:
 def _as_typed(declared: Declared, value: Any) -> bool | str | list[str]:  # noqa: ANN401 - of TOML
     """Convert a TOML value to the form of the command line. Raises `ValueError` for the wrong type."""
     kind, is_text = declared.kind, "parse" in declared.field.metadata
-    takes: tuple[type, ...] = (str, int) if is_text else (str,)
+    takes: Any = (str, int) if is_text else str
     what = "text"
     if get_origin(kind) is Mapping:
-        takes, what = (dict,), "a table, such as { name = 'value' }"
+        takes, what = dict, "a table, such as { name = 'value' }"
     elif declared.is_many:
-        takes, what = (list,), "a list of names"
+        takes, what = list, "a list of names"
     elif kind is bool:
-        takes, what = (bool,), "true or false"
+        takes, what = bool, "true or false"
     elif kind in (int, float) and not is_text:
         takes, what = (int, float), "a number"
     if not isinstance(value, takes) or (isinstance(value, bool) and kind is not bool):
@@ -270,8 +262,7 @@ def _as_typed(declared: Declared, value: Any) -> bool | str | list[str]:  # noqa
         inner = next((name for name, each in value.items() if isinstance(each, dict | list)), None)
         if inner is not None:
             raise ValueError(f"{inner} must not be a table or list: quote names with dots")
-        words = {name: str(each).lower() if isinstance(each, bool) else each for name, each in value.items()}
-        return [f"{name}={word}" for name, word in words.items()]
+        return [f"{name}={str(e).lower() if isinstance(e, bool) else e}" for name, e in value.items()]
     return value if isinstance(value, bool) else [*map(str, value)] if isinstance(value, list) else str(value)
 
 
@@ -337,8 +328,7 @@ class Command(TyperCommand):
         known = [] if given.get("help") or ctx.resilient_parsing else list(self.options())
         project = read_project(ctx, given.get("env")) if known else Project()
         of_target, target = self.target(project, given)
-        taken = (each for each, _ in known if self.counts(each, given))
-        found = {each.name: project.find(each, target) for each in taken}
+        found = {each.name: project.find(each, target) for each, _ in known if self.counts(each, given)}
         ctx.default_map = {name: each.value for name, each in found.items() if each is not None} | log
         ctx.allow_extra_args = bool(log)
         try:

@@ -72,13 +72,11 @@ def working(
             except BaseException as error:
                 interrupt = _interrupt_behind(error)
                 if interrupt is None:
-                    spark.stop()
                     raise
-                # The interrupted call has broken the connection to Spark.
-                with unless_gone():
-                    spark.stop()
                 raise interrupt from None
-            spark.stop()
+            finally:
+                with unless_gone():  # an interrupted call has broken the connection to Spark
+                    spark.stop()
     except KeyboardInterrupt as interrupt:
         Screen().note(when_stopped)
         raise typer.Exit(TERMINATED if isinstance(interrupt, _TerminatedError) else INTERRUPTED) from None

@@ -1,4 +1,4 @@
-"""Web pages over a table: batches, objects, messages, dead letters and publications. Needs the extra `explorer`."""
+"""Web pages over a table: batches, objects, messages, dead letters and publications. Needs the extra `sql`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ try:
     from runtime.explore.application import Explorer
 except ModuleNotFoundError as error:
     raise MissingExtraError(
-        f"The explorer needs {error.name}: pip install 'consistent-messaging[explorer]'."
+        f"The explorer needs {error.name}: pip install 'consistent-messaging[sql]'."
     ) from error
 
 explorer = Explorer

@@ -18,11 +18,10 @@ from eventstore.header import EVENT, HEADER, is_header, is_tombstone
 from eventstore.limits import MAX_OPERATIONS
 from eventstore.port import ANY_ETAG
 from eventstore.stream import read_range
-from runtime import dead_letters, leases
+from runtime import dead_letters, documents, leases
 from runtime.algorithms.outbox import stores
 from runtime.algorithms.outbox.entity import ENTITY, Entity, read_entity
 from runtime.archives import MARK as IMPORT
-from runtime.documents import protocol as documents
 from runtime.errors import StoredDataError, UsageError
 from runtime.ledger import ledger
 from runtime.ledger.batch import OpenBatches

@@ -21,8 +21,7 @@ from handlers.context import DOCUMENT
 from runtime.algorithms.outbox.entity import ENTITY, Entity, read_entity
 from runtime.algorithms.outbox.stores import Token, TokenStore
 from runtime.algorithms.state_based.truncation import read_runs
-from runtime.documents.protocol import give_up, is_registration, registrations_of
-from runtime.documents.store import ListedDocuments, object_folder
+from runtime.documents import ListedDocuments, give_up, is_registration, object_folder, registrations_of
 from runtime.errors import StoredDataError, UsageError
 from runtime.maintenance.policies import Policies, Scope, is_held
 from runtime.publishing.records import delete_letters, letters_of

@@ -64,7 +64,7 @@ class Scope:
 
     def __str__(self) -> str:
         if self.handler is None:
-            return "table"
+            return "the table"
         return self.handler if self.business_id is None else f"{self.handler} {self.business_id}"
 
 

@@ -25,8 +25,7 @@ from runtime.algorithms.state_based.algorithm import (
 )
 from runtime.clock import Clock, to_datetime
 from runtime.dead_letters import TableLetters
-from runtime.documents.protocol import Documents
-from runtime.documents.store import open_documents
+from runtime.documents import Documents, open_documents
 from runtime.errors import RetriesExhaustedError, StoredDataError
 from runtime.ledger.batch import POSITION, BatchContext
 from runtime.messages.envelope import Envelope, Envelopes, id_key

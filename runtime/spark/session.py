@@ -303,7 +303,7 @@ def connect_session(url: str) -> SparkSession:
         spark.version  # noqa: B018 - asks the server
     except ImportError as error:
         raise MissingExtraError(
-            f"Spark Connect needs {error.name or 'grpcio'}: pip install 'consistent-messaging[connect]'."
+            f"Spark Connect needs {error.name or 'grpcio'}: pip install 'consistent-messaging[spark]'."
         ) from error
     except PySparkException as error:
         raise UsageError(f"There is no Spark Connect at {url}: {explain(error)}") from error

@@ -43,11 +43,6 @@ _BATCHES: Mapping[str, tuple[pa.DataType, Callable[[BatchRecord], Any]]] = {
 BATCH_COLUMNS = {name: type_ for name, (type_, _) in _BATCHES.items()}
 
 
-async def _batch_rows(table: Table) -> AsyncIterator[tuple[Mapping[str, Any], int]]:
-    async for record in records(table):
-        yield {name: value_of(record) for name, (_, value_of) in _BATCHES.items()}, len(record.input)
-
-
 LETTER_COLUMNS = {
     "message_id": TEXT,
     "type": TEXT,
@@ -194,7 +189,11 @@ class Request:
                 model = model_of(self.app, query.handler)
                 return versions.versions(table, query, keys, feed=feed, model=model, outputs=outputs)
             case TableKind.BATCHES:
-                return in_batches(columns, _batch_rows(table))
+                rows = (
+                    ({name: value_of(record) for name, (_, value_of) in _BATCHES.items()}, len(record.input))
+                    async for record in records(table)
+                )
+                return in_batches(columns, rows)
             case TableKind.LETTERS:
                 return in_batches(columns, _letter_rows(table, query))
 

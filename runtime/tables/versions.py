@@ -35,20 +35,16 @@ from runtime.versions.run import DATA_PROPERTIES, Commit, Run, Version
 class AsOfTime:
     """A point in history: the versions made up to a time, in microseconds since 1970 UTC."""
 
-    moment: int
+    ended: int
 
     def has_newest(self, head: Head) -> bool:
         """Return whether the newest version is included."""
-        return head.last_now <= self.moment
+        return head.last_now <= self.ended
 
     def last(self, run: Run) -> int | None:
         """Return the position of the last included version of a run, or None if there is none."""
-        count = bisect_right(run.versions.nows, self.moment)
+        count = bisect_right(run.versions.nows, self.ended)
         return count - 1 if count else None
-
-    def has_time(self, moment: int) -> bool:
-        """Return whether a time is included."""
-        return moment <= self.moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +74,6 @@ class AsOfBatch:
                 return end - 1
             end -= commit.length
         return None
-
-    def has_time(self, moment: int) -> bool:
-        """Return whether a time is included."""
-        return moment <= self.ended
 
 
 AsOf = AsOfTime | AsOfBatch
@@ -303,7 +295,7 @@ class _Past:
         head = self.stream.head
         if self.found is not None:
             return [_facts(self.stream, **self.found)]
-        if head.tombstone is not None and self._as_of.has_time(head.tombstone.at):
+        if head.tombstone is not None and head.tombstone.at <= self._as_of.ended:
             return [_facts(self.stream, version=0)]
         if head.kept_from == 1 and head.tombstone is None:
             return []

@@ -6,6 +6,7 @@ from decimal import Decimal
 from functools import partial
 
 from handlers import Context, Handler, handles
+from samples.invoices import print_page
 from samples.orders.domain import (
     AccountData,
     CustomerTold,
@@ -18,7 +19,6 @@ from samples.orders.domain import (
     TopUp,
     rate_now,
 )
-from samples.pdf import print_page
 
 
 class Account(Handler[AccountData]):

@@ -12,7 +12,7 @@ from contextlib import closing
 from hashlib import sha256
 from typing import Any
 
-from runtime.documents.store import FolderDocuments
+from runtime.documents import FolderDocuments
 from samples.orders.domain import OrderPaid
 
 _FILE = "sqlite:///"

@@ -1,7 +1,7 @@
 """A shooting range with a moving target, and a leader board that counts its hits and misses.
 
-Use `--app samples.shooting_range:app`. `domain` has messages and states, and `log` generates message logs. The rules
-are those of the article on state-based consistent messaging.
+Use `--app samples.shooting_range:app`. `log` generates message logs. The rules are those of the article on
+state-based consistent messaging.
 """
 
 from handlers import App

@@ -20,8 +20,8 @@ def place(workplace: Workplace) -> Workplace:
 
 @pytest.mark.thorough
 def test_without_rules_and_policies_there_is_nothing_to_apply(place):
-    place.consistent("truncate", "--policy", "remove", *_ON_TABLE)
-    place.consistent("truncate", "--policy", "remove", *_ON_TABLE, "--handler", "LeaderBoard")
+    place.consistent("truncate", "--policy", "remove", "--yes", *_ON_TABLE)
+    place.consistent("truncate", "--policy", "remove", "--yes", *_ON_TABLE, "--handler", "LeaderBoard")
 
     done = place.consistent("truncate", *_ON_TABLE)
 

@@ -16,7 +16,7 @@ from tests.docs.pasting import beside_the_project, paste, write_files
 
 PAGE = text("docs/side-effects.md")
 WORDS = " ".join(PAGE.split())
-SOURCE = text("samples/invoices/handlers.py")
+SOURCE = text("samples/invoices.py")
 
 
 @pytest.mark.thorough

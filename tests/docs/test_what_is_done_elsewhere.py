@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from runtime.cli.commands.init import template
+from runtime.cli.commands.project import template
 from tests.docs.pages import ROOT
 from tests.docs.pasting import (
     bare_environment,

@@ -11,7 +11,7 @@ from eventstore import drive
 from handlers import App
 from runtime import Envelope, Outcome
 from runtime.algorithms.choice import Dependencies, make_batch_algorithms
-from runtime.cli.commands.init import template
+from runtime.cli.commands.project import template
 from runtime.messages.parsing import prepare
 from runtime.versions.limits import MAX_STATE_BYTES
 from samples.orders.domain import CustomerTold, OrderPaid, PaymentAsked, PaymentMade, PlaceOrder, TopUp

@@ -25,7 +25,6 @@ from runtime.algorithms.state_based.transaction import CommitDraft
 from runtime.messages.envelope import id_key
 from runtime.messages.outcome import Outcome, Status
 from runtime.spark.commit import BatchFolders
-from samples.orders.servers import postgresql
 from tests.faults.disturbances import OutOfTime, fill_disks, run_rivals
 from tests.faults.executors import kill_executors
 from tests.faults.killed_stores import kill_store
@@ -35,6 +34,7 @@ from tests.faults.truncations import Truncated
 from tests.faults.world import ALGORITHMS, Shape, World, shapes
 from tests.model.pages import rewrite, section
 from tests.plugins.azurite import running_azurite
+from tests.support.servers import postgresql
 
 SQLITE, AZURITE, POSTGRESQL = "SQLite", "Azurite", "PostgreSQL"
 

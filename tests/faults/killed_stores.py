@@ -21,12 +21,12 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from samples.orders.servers import PostgresServer, postgresql_server
 from tests.faults.children import Child, ChildFailedError
 from tests.faults.marks import AtCalls
 from tests.faults.trial import Bench, Disturbed, Trial
 from tests.faults.world import Shape
 from tests.plugins.azurite import answers, free_port, needed_azurite
+from tests.support.servers import PostgresServer, postgresql_server
 
 _TURNS = 3
 _SAVE_SECONDS = 6.0

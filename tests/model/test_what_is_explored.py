@@ -240,7 +240,7 @@ SOURCES = {
     "runtime/algorithms/outbox/algorithm.py": ("TokenBased.known_elsewhere",),
     "runtime/algorithms/outbox/stores.py": ("TokenStore.add", "TokenStore.find"),
     "runtime/publishing/last_hop.py": ("TableKeys.unended", "TableKeys.forget_expired", "RedisKeys.unended"),
-    "runtime/documents/protocol.py": (),
+    "runtime/documents.py": (),
     "runtime/ledger/ledger.py": (
         "Ledger.batches",
         "Ledger.choose_attempt",

@@ -15,8 +15,7 @@ AT_SEVEN: dict[str, Any] = {"game_id": GAME, "position": 7}
 def try_handlers() -> None:
     """Test handlers as their author does."""
     from handlers.testing import HandlerSpec
-    from samples.shooting_range.domain import FireAt, Hit, StartNewRound
-    from samples.shooting_range.handlers import ShootingRange
+    from samples.shooting_range.handlers import FireAt, Hit, ShootingRange, StartNewRound
 
     shooting_range = HandlerSpec(ShootingRange).given(StartNewRound(**AT_SEVEN))
     shooting_range.when(FireAt(**AT_SEVEN)).then(publishes=[Hit]).redelivered()

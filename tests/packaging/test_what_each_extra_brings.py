@@ -75,7 +75,7 @@ DETERMINISM = (
         ([], BATCHES, "MissingExtraError: Batches on Spark need pyspark", "spark"),
         ([], TABLE_SERVICE, "StoreUrlError: A table service needs aiohttp", "azure"),
         ([], DETERMINISM, "SpecError: check_determinism needs Hypothesis", "testing"),
-        ([], EXPLORER, "MissingExtraError: The explorer needs anyio", "explorer"),
+        ([], EXPLORER, "MissingExtraError: The explorer needs anyio", "sql"),
     ],
 )
 def test_what_is_missing_is_named_with_its_extra(tmp_path, installed, program, what, extra):
@@ -93,7 +93,7 @@ def test_the_extra_for_testing_checks_determinism(tmp_path):
 
 
 def test_the_extra_of_the_explorer_is_enough_for_it(folder):
-    done = run_with(["explorer"], EXPLORER, folder)
+    done = run_with(["sql"], EXPLORER, folder)
 
     assert (done.returncode, len(done.stdout) >= 32) == (0, True), done.stderr
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from samples.orders.servers import postgresql
+from tests.support.servers import postgresql
 
 
 @pytest.fixture(scope="session")

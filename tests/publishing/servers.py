@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from samples.orders.servers import MissingServersError, postgresql
+from tests.support.servers import MissingServersError, postgresql
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from handlers import App, Context, handles
-from samples.shooting_range.domain import FireAt, Hit, ShootingRangeData
-from samples.shooting_range.handlers import POSITIONS, LeaderBoard, ShootingRange
+from samples.shooting_range.handlers import (
+    POSITIONS,
+    FireAt,
+    Hit,
+    LeaderBoard,
+    ShootingRange,
+    ShootingRangeData,
+)
 
 
 class GenerousRange(ShootingRange, name="ShootingRange"):

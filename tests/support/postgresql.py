@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from samples.orders.servers import PostgresServer, free_port
 from tests.support.lossy_proxy import Fault
+from tests.support.servers import PostgresServer, free_port
 
 ROOT = Path(__file__).parents[2]
 PGBOUNCER = ROOT / ".make" / "pgbouncer" / "pgbouncer"

@@ -26,7 +26,7 @@ from runtime.algorithms.algorithm import AT_ONCE, Publish, has_stream, publish_a
 from runtime.algorithms.state_based.decide import FUTURE_TOLERANCE, Decider, Invoker
 from runtime.algorithms.state_based.transaction import CommitDraft, Newest, SealedCommit
 from runtime.clock import Clock
-from runtime.documents.protocol import Commit, Documents, Drafts
+from runtime.documents import Commit, Documents, Drafts
 from runtime.errors import StoredDataError, UsageError
 from runtime.ledger.batch import NOTHING, BatchContext, OpenBatches, Seen
 from runtime.ledger.ledger import ConsumerBatches

@@ -16,7 +16,7 @@ from runtime.algorithms.state_based import replay
 from runtime.algorithms.state_based.replay import Copy, Replayed, Replayer, find_difference
 from runtime.algorithms.state_based.transaction import CommitDraft, Failure, Handled, Newest
 from runtime.clock import Clock, shown_time
-from runtime.documents.store import object_folder
+from runtime.documents import object_folder
 from runtime.errors import DifferenceError, ReplayFailedError
 from runtime.ledger.batch import FORGOTTEN, HELD_BACK, BatchContext
 from runtime.messages.envelope import Envelope, without_trace

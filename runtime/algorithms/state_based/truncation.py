@@ -22,7 +22,7 @@ from eventstore.writing import CutRows, rows_to_cut
 from runtime.errors import UsageError
 from runtime.ledger.batch import POSITION, OpenBatches
 from runtime.messages.envelope import NO_OUTPUTS
-from runtime.options import option
+from runtime.options import flag, option
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import dead_letters
 from runtime.versions.dead_letters import Letter, Waiting, given_up
@@ -64,30 +64,21 @@ class RetentionRules:
     GROUP: ClassVar = "truncate"
 
     older_than: int | None = option(
-        "Cut versions older than 7d, 24h, 2w ...",
-        default=None,
-        parse="duration",
-        metavar="AGE",
-        is_rare=False,
+        "Cut versions older than 7d, 24h, 2w ...", parse="duration", is_rare=False
     )
-    keep_last: int | None = option(
-        "Cut all but the newest N versions of each stream.", default=None, metavar="N", min=1, is_rare=False
-    )
+    keep_last: int | None = option("Cut all but the newest N versions of each stream.", min=1, is_rare=False)
     redelivery_window: int = option(
         "How much later than the first copy of a message a broker may date another one. Extends the horizon.",
         default=0,
         parse="duration",
         metavar="TIME",
     )
-    allow_undated: bool = option(
-        "Cut versions without enqueued_at too. Unknown messages without it are then too late.",
-        default=False,
+    allow_undated: bool = flag(
+        "Cut versions without enqueued_at too. Unknown messages without it are then too late."
     )
     acknowledged_after: int | None = option(
         "Assert that single messages handled longer ago were acknowledged, so that their versions may be cut.",
-        default=None,
         parse="duration",
-        metavar="AGE",
     )
 
     def as_of(self, now: int, open_batches: OpenBatches, *, allow_young: bool = False) -> TruncationRules:
@@ -118,39 +109,25 @@ def ago(now: int, age: int | None) -> int | None:
 class TruncationChoices(RetentionRules):
     """The options of one truncation."""
 
-    allow_young: bool = option(
-        "Cut versions younger than 24h too, whose messages may be redelivered.", default=False
-    )
+    allow_young: bool = flag("Cut versions younger than 24h too, whose messages may be redelivered.")
     give_up_letters_older_than: int | None = option(
         "Discard dead letters rejected longer ago, which hold their streams. They cannot be redriven then.",
-        default=None,
         parse="duration",
-        metavar="AGE",
     )
 
-    dry_run: bool = option(
-        "Write nothing, and show the versions that would be cut.", default=False, group=None
+    dry_run: bool = flag("Write nothing, and show the versions that would be cut.", group=None)
+    take_over: bool = flag(
+        "Take over the lease of another clean-up, which then stops.", group=None, is_rare=True
     )
-    take_over: bool = option(
-        "Take over the lease of another clean-up, which then stops.",
-        default=False,
-        group=None,
-        is_rare=True,
-    )
-    max_requests_per_second: float | None = option(
-        "Limit the requests of all workers together.", default=None, metavar="N", min=0.1
-    )
+    max_requests_per_second: float | None = option("Limit the requests of all workers together.", min=0.1)
     report: Path | None = option(
         "Write a row for each stream cut or held to this new folder, as Parquet.",
-        default=None,
         metavar="DIR",
         group=None,
         is_rare=True,
     )
     export: Path | None = option(
         "Export versions and letters to this folder, and cut them once the files were verified.",
-        default=None,
-        metavar="DIR",
         file_okay=False,
         is_rare=False,
     )

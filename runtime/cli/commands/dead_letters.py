@@ -34,7 +34,7 @@ from runtime.dead_letters import discard as give_up
 from runtime.errors import UsageError
 from runtime.ledger.ledger import Ledger
 from runtime.messages.outcome import DeadLetterGroups, Reason
-from runtime.options import option
+from runtime.options import flag, option
 from runtime.retries import RetryPolicy
 
 
@@ -42,25 +42,19 @@ from runtime.retries import RetryPolicy
 class LetterOptions:
     """Options that select dead letters."""
 
-    message: str | None = option("Only dead letters of the message with this id.", default=None, metavar="ID")
+    message: str | None = option("Only dead letters of the message with this id.", metavar="ID")
     reason: list[Reason] | None = option(
-        "Only dead letters with this reason. May be repeated.", default=None, metavar="REASON"
+        "Only dead letters with this reason. May be repeated.", metavar="REASON"
     )
-    handler: str | None = option("Only dead letters of this handler.", default=None, metavar="NAME")
+    handler: str | None = option("Only dead letters of this handler.", metavar="NAME")
     stream: str | None = option(
-        "Only dead letters of the stream of this handler and business id.", default=None, metavar="HANDLER/ID"
+        "Only dead letters of the stream of this handler and business id.", metavar="HANDLER/ID"
     )
     older_than: int | None = option(
-        "Only dead letters last rejected more than 7d, 24h ... ago.",
-        default=None,
-        parse="duration",
-        metavar="AGE",
+        "Only dead letters last rejected more than 7d, 24h ... ago.", parse="duration"
     )
     newer_than: int | None = option(
-        "Only dead letters first rejected less than 3d, 12h ... ago.",
-        default=None,
-        parse="duration",
-        metavar="AGE",
+        "Only dead letters first rejected less than 3d, 12h ... ago.", parse="duration"
     )
 
     def selection(self, *, must_choose: bool = False) -> Selection:
@@ -161,12 +155,10 @@ def letters(
     *,
     states: TablePlace,
     chosen: LetterOptions,
-    group: bool = option("Show groups with the same reason, handler, type and error.", default=False),
+    group: bool = flag("Show groups with the same reason, handler, type and error."),
     limit: Limit = 20,
     export: Path | None = option(
         "Write all selected dead letters to a file, as JSON lines for `consistent letters redrive --edit`.",
-        default=None,
-        metavar="FILE",
         dir_okay=False,
     ),
     as_json: AsJson = False,
@@ -208,7 +200,7 @@ def discard(
     chosen: LetterOptions,
     all_: All = False,
     yes: Yes = False,
-    dry_run: bool = option("Write nothing, and show what would be discarded.", default=False),
+    dry_run: bool = flag("Write nothing, and show what would be discarded."),
     as_json: AsJson = False,
 ) -> None:
     r"""Discard dead letters: delete their deliveries, which can never be redriven.
@@ -239,14 +231,6 @@ def discard(
     screen.put({**report.document(), "discarded": count}, *said)
 
 
-def _note_changes(edits: Edits, screen: Screen) -> None:
-    many = len(edits.changed)
-    changes = "changes its" if many == 1 else "change their"
-    rest = "" if many == len(edits) else " The others are redriven unchanged."
-    lines = "edited line" if len(edits) == 1 else "edited lines"
-    screen.note(f"{many:,} of {len(edits):,} {lines} {changes} letter.{rest}")
-
-
 def redrive(
     *,
     app: AppSpec,
@@ -257,13 +241,11 @@ def redrive(
     edit: Path | None = option(
         "A file of `consistent letters --export` with edited messages, to handle instead of the originals. By default, "
         "only these dead letters are redriven.",
-        default=None,
-        metavar="FILE",
         dir_okay=False,
         exists=True,
         is_rare=True,
     ),
-    dry_run: bool = option("Write nothing, and show what would be redriven.", default=False),
+    dry_run: bool = flag("Write nothing, and show what would be redriven."),
     publish: PublishTo,
     as_json: AsJson = False,
 ) -> None:
@@ -301,7 +283,8 @@ def redrive(
     if dry_run or not (id_ and on_table(batch.states, lambda table: Ledger(table, system_clock).find(id_))):
         on_table(batch.states, look)
         if edit is not None:
-            _note_changes(edits, screen)
+            rest = "" if len(edits.changed) == len(edits) else " The others are redriven unchanged."
+            screen.note(f"Edited letters that differ: {len(edits.changed):,} of {len(edits):,}.{rest}")
         if dry_run or not report.count:
             said = ["Dry run: nothing was redriven."] if dry_run else []
             screen.put(report.document(), *report.parts(), *said)

@@ -6,28 +6,23 @@ import importlib
 import json
 import shutil
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.text import Text
 
 from eventstore import Table
-from handlers import App
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import BatchReport
 from runtime.cli.checks import on_table
-from runtime.cli.commands.truncate import TruncationReport
 from runtime.cli.console import Screen, make_table
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import AsJson, SparkOptions, only
 from runtime.cli.sessions import SHORT_LIVED, working
 from runtime.errors import UsageError
-from runtime.options import option
+from runtime.options import flag, option
 from runtime.versions.readable import decode
 from runtime.versions.stream import summaries
 
@@ -37,10 +32,8 @@ if TYPE_CHECKING:
 
 SAMPLE = "samples.shooting_range"  # imported by name, because the runtime must work without the samples
 
-FOLDER, TABLE = Path("demo-output"), "games"
+FOLDER, TABLE, LOG = Path("demo-output"), "games", "log.parquet"
 GAMES, MESSAGES, DUPLICATES, SEED = 500, 20_000, 0.1, 1
-LATER_MESSAGES = 2_000
-REDELIVERED = 1_000
 
 _MARK = ".made-by-consistent-demo"
 _SETTINGS = {**SHORT_LIVED, "spark.sql.shuffle.partitions": "4"}
@@ -50,24 +43,22 @@ _SETTINGS = {**SHORT_LIVED, "spark.sql.shuffle.partitions": "4"}
 class LogShape:
     """The size and order of a log of the shooting range."""
 
-    games: int = option("With --log-only: concurrent games.", default=GAMES, metavar="N", min=1)
-    messages: int = option("With --log-only: distinct messages.", default=MESSAGES, metavar="N", min=1)
+    games: int = option("With --log-only: concurrent games.", default=GAMES, min=1)
+    messages: int = option("With --log-only: distinct messages.", default=MESSAGES, min=1)
     duplicates: float = option(
         "With --log-only: the share of messages delivered twice, such as 0.1.",
         default=0.0,
         metavar="SHARE",
         min=0.0,
     )
-    shuffle: bool = option("With --log-only: shuffle the deliveries.", default=False)
+    shuffle: bool = flag("With --log-only: shuffle the deliveries.")
     seed: int = option("With --log-only: the same seed gives the same log.", default=SEED, metavar="S")
 
 
 def demo(
     *,
     log_only: Path | None = option(
-        "Only write a message log to this file, JSON lines for .jsonl, otherwise Parquet.",
-        default=None,
-        metavar="LOG",
+        "Only write a message log to this file, JSON lines for .jsonl, otherwise Parquet.", metavar="LOG"
     ),
     log: LogShape,
     spark: Annotated[SparkOptions, only("master")],
@@ -77,7 +68,7 @@ def demo(
 
         consistent demo
 
-    Writes logs, a store and outcomes to ./demo-output, which is deleted and recreated at each start. Takes about half a
+    Writes a log, a store and outcomes to ./demo-output, which is recreated at each start. Takes about half a
     minute, and fails if any result is wrong.
 
         consistent demo --log-only log.parquet --games 500 --messages 20000 \
@@ -91,33 +82,24 @@ def demo(
     if log != LogShape():
         raise UsageError("--games, --messages, --duplicates, --shuffle and --seed need --log-only LOG.")
     begun = time.monotonic()
-    app = importlib.import_module(SAMPLE).app
     make_folder(FOLDER)
     screen, log_file = Screen(as_json), FOLDER / "spark.log"
     stopped = "Stopped. The next demo starts from scratch."
     session = working(spark.place, log_file, when_stopped=stopped, keep_steps=False, settings=_SETTINGS)
     with session as shown:
-        story = _Story(app, shown, screen)
+        story = _Story(shown, screen)
         story.tell()
         seconds = round(time.monotonic() - begun, 1)
-        screen.put(
-            {
-                "folder": str(FOLDER),
-                "store": story.states.store,
-                "table": TABLE,
-                "seconds": seconds,
-                **story.document,
-            },
-            f"\nDone in {seconds} seconds. Spark's own output is in {log_file}.",
-        )
+        places = {"folder": str(FOLDER), "store": story.states.store, "table": TABLE}
+        said = f"\nDone in {seconds} seconds. Spark's own output is in {log_file}."
+        screen.put({**places, "seconds": seconds, **story.document}, said)
 
 
 def make_folder(path: Path) -> None:
     """Recreate the folder of the demo. Raises `NotPossibleError` for a folder that no demo has created."""
-    if path.exists() or path.is_symlink():
-        if path.is_symlink() or not (path / _MARK).is_file():
-            raise NotPossibleError(f"{path} exists and was not created by the demo: move it away.")
-        shutil.rmtree(path)
+    if path.is_symlink() or (path.exists() and not (path / _MARK).is_file()):
+        raise NotPossibleError(f"{path} exists and was not created by the demo: move it away.")
+    shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     (path / _MARK).write_text("The next `consistent demo` removes this folder.\n", encoding="utf-8")
 
@@ -126,7 +108,6 @@ def make_folder(path: Path) -> None:
 class _Story:
     """The steps of the demo. Each is shown, and added to the document for `--json`."""
 
-    app: App
     shown: ShownSession
     screen: Screen
     states: TablePlace = field(default_factory=lambda: TablePlace(f"sqlite:///{FOLDER}/store.db", TABLE))
@@ -136,138 +117,76 @@ class _Story:
     def tell(self) -> None:
         """Run all steps. Raises `NotPossibleError` for a wrong result."""
         self.begin("A message log", "As a queue may deliver it: late, duplicated and out of order.")
-        count = self.write("log", self.first_day())
+        shape = LogShape(GAMES, MESSAGES, DUPLICATES, shuffle=True)
+        count = _write(shape, FOLDER / LOG)
         self.document["log"] = {"games": GAMES, "messages": MESSAGES, "deliveries": count}
-        file = FOLDER / "log.parquet"
-        self.screen.show(f"{count:,} deliveries of {MESSAGES:,} messages to {GAMES} games, shuffled: {file}")
+        said = f"{count:,} deliveries of {MESSAGES:,} messages to {GAMES} games, shuffled: {FOLDER / LOG}"
+        self.screen.show(said)
         self.begin(
             "The batch",
             "Each new message is handled on the newest state and adds a version. LeaderBoard handles the outputs of "
             "ShootingRange, Hit and Missed, in the next round.",
         )
-        first = self.run("first", "log")
-        self.run_again(first)
-        self.begin(
-            "The next day", "New messages to the same games: the history of each stream grows by a run."
-        )
-        begin = importlib.import_module(f"{SAMPLE}.log").BEGIN + timedelta(days=1)
-        self.write("next-day", generate_log(GAMES, LATER_MESSAGES, seed=SEED, begin=begin))
-        self.run("next_day", "next-day")
-        self.truncate()
-        self.redeliver()
+        self.run_again(self.run("first"))
         self.finish()
 
     def run_again(self, first: BatchResult) -> None:
-        """Run the same log as a new batch, and compare outputs and states."""
         self.begin(
             "The same log again",
             "Every delivery is now a duplicate. It is replayed on the version before its own, with the same outputs "
             "and ids. Nothing is stored.",
         )
         before = on_table(self.states, _digest_of_states)
-        second = self.run("second", "log")
+        second = self.run("second")
         outputs = _digest_of_outputs(first), _digest_of_outputs(second)
         states = before, on_table(self.states, _digest_of_states)
-        rows = []
-        for title, pair, name in (
-            ("outputs", outputs, "count"),
-            ("SHA-256 of all outputs", outputs, "sha256"),
-            ("streams", states, "streams"),
-            ("state versions", states, "versions"),
-            ("SHA-256 of all states", states, "sha256"),
-        ):
-            values = [f"{each[name][:16]}..." if name == "sha256" else each[name] for each in pair]
-            rows.append((title, *values, "yes" if pair[0][name] == pair[1][name] else "NO"))
-        self.screen.show("", make_table("Both runs compared", ("", "first", "second", "same"), rows))
-        counts = self.document["second"]["counts"]
+        counts = {name for name, count in self.document["second"]["counts"].items() if count}
         promises = {
-            "only_duplicates": {name for name, count in counts.items() if count} == {"duplicate", "outputs"},
+            "only_duplicates": counts == {"duplicate", "outputs"},
             "same_outputs": outputs[0] == outputs[1],
             "same_states": states[0] == states[1],
         }
         self.document["compared"] = {**promises, "outputs": outputs, "states": states}
         if not all(promises.values()):
             raise NotPossibleError("The second run differs from the first one. Please report this as a bug.")
-
-    def truncate(self) -> None:
-        """Truncate versions of any age, except those in the newest run (event) of each stream."""
-        from runtime.spark import truncate
-
-        self.begin(
-            "Truncation",
-            "Truncation keeps streams from growing for ever. Here it ignores the minimum age of 24 hours, which "
-            "protects against late copies. The newest run of each stream always stays.",
-        )
-        spark, progress = self.shown
-        progress.step("Cutting")
-        done = truncate(spark, store=self.states.store, table=TABLE, older_than=0, allow_young=True)
-        report = TruncationReport(done.counts, done.requests, dry_run=False)
-        progress.done()
-        self.document["truncation"] = report.document()
-        self.screen.show(*report.parts())
-
-    def redeliver(self) -> None:
-        """Run part of the first day's log again, after its versions were truncated."""
-        self.begin(
-            "A late copy",
-            "The first day's messages can no longer be recognised as duplicates. They are not newer than the horizon "
-            "of their stream, so they are rejected instead of being handled twice.",
-        )
-        self.write("redelivery", islice(self.first_day(), REDELIVERED))
-        before = on_table(self.states, _digest_of_states)
-        self.run("redelivery", "redelivery")
-        same_states = on_table(self.states, _digest_of_states) == before
-        self.document["redelivery"]["same_states"] = same_states
-        too_late = self.document["redelivery"]["counts"].get("too_late", 0)
-        if too_late != REDELIVERED or not same_states:
-            raise NotPossibleError(
-                f"Only {too_late} of {REDELIVERED} copies were too late. Please report this as a bug."
-            )
+        rows = [
+            (name if name != "sha256" else f"SHA-256 of all {of}", *(str(each[name])[:16] for each in pair))
+            for of, pair in (("outputs", outputs), ("states", states))
+            for name in pair[0]
+        ]
+        self.screen.show("", make_table("Both runs are the same", ("", "first", "second"), rows))
 
     def finish(self) -> None:
         """Show the leader board, and what to try next."""
         self.begin("The leader board", "The hits and misses of each game. Each shot counts once.")
         scores = on_table(self.states, _best_scores)
         self.document["leader_board"] = scores
-        rows = [{"": place, **score} for place, score in enumerate(scores, 1)]
-        columns = ("", "game", "hits", "misses")
-        self.screen.show(make_table(f"The {len(rows)} games with the most hits", columns, rows))
-        self.screen.show(Text("\nNext steps", "bold cyan"))
+        title = f"The {len(scores)} games with the most hits"
         where, game = f"--store {self.states.store} --table {TABLE}", scores[0]["game"]
-        for topic, command in (
-            ("The batches of this demo", f"consistent batches {where}"),
-            ("Its streams", f"consistent show ShootingRange {where} --limit 5"),
-            ("The versions of the best game", f"consistent show {where} LeaderBoard {game} --diff"),
-            ("One version in full", f"consistent show {where} ShootingRange {game} --version 44"),
-            ("Your own handlers", "consistent run --help"),
-        ):
-            self.screen.show(Text(f"{topic}:", "dim"), f"  {command}")
+        self.screen.show(
+            make_table(title, ("game", "hits", "misses"), scores),
+            Text("\nNext steps", "bold cyan"),
+            f"  consistent batches {where}",
+            f"  consistent show ShootingRange {where} --limit 5",
+            f"  consistent show {where} LeaderBoard {game} --diff",
+            f"  consistent show {where} ShootingRange {game} --version 2",
+            "  consistent run --help",
+        )
 
     def begin(self, title: str, why: str) -> None:
-        """Show the heading of a step."""
         self.steps += 1
         self.screen.show(Text.assemble("\n", (f"{self.steps}. {title}", "bold cyan")), Text(why, "dim"))
 
-    def first_day(self) -> Iterator[dict[str, Any]]:
-        """Yield the deliveries of the first day, shuffled and with duplicates."""
-        return generate_log(GAMES, MESSAGES, duplicates=DUPLICATES, shuffle=True, seed=SEED)
-
-    def write(self, name: str, rows: Iterable[dict[str, Any]]) -> int:
-        """Write a log, and return the number of deliveries."""
-        from runtime.spark.logs.read import write_log
-
-        return write_log(rows, FOLDER / f"{name}.parquet")
-
-    def run(self, name: str, log: str) -> BatchResult:
-        """Run a batch with cascade over a log, and show the outcomes."""
+    def run(self, name: str) -> BatchResult:
+        """Run a batch with cascade over the log, and show the outcomes."""
         from runtime.spark import Batch
 
-        begun, batch_id = time.monotonic(), f"demo-{name.replace('_', '-')}"
+        begun, batch_id = time.monotonic(), f"demo-{name}"
         spark, progress = self.shown
         progress.step("Reading the log")
-        options = BatchOptions(cascade=True, step=progress.step)
-        batch = Batch(spark, self.app, self.states.store, TABLE, f"{FOLDER}/outcomes", options)
-        result = batch.run(str(FOLDER / f"{log}.parquet"), batch_id)
+        app, options = importlib.import_module(SAMPLE).app, BatchOptions(cascade=True, step=progress.step)
+        batch = Batch(spark, app, self.states.store, TABLE, f"{FOLDER}/outcomes", options)
+        result = batch.run(str(FOLDER / LOG), batch_id)
         report = BatchReport.of(result)
         progress.done()
         self.document[name] = report.document()
@@ -303,21 +222,18 @@ async def _best_scores(table: Table) -> list[dict[str, Any]]:
     return sorted(scores, key=lambda score: (-score["hits"], score["misses"], score["game"]))[:5]
 
 
-def generate_log(games: int, messages: int, **options: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - of the sample
-    """Yield the rows of a shooting range log."""
-    rows: Iterator[dict[str, Any]] = importlib.import_module(f"{SAMPLE}.log").generate(
-        games, messages, **options
-    )
-    return rows
+def _write(shape: LogShape, path: Path) -> int:
+    """Write a log of the sample, and return the number of deliveries."""
+    from runtime.spark.logs.read import write_log
+
+    return write_log(importlib.import_module(f"{SAMPLE}.log").generate(**asdict(shape)), path)
 
 
 def write_log_only(path: Path, shape: LogShape, screen: Screen) -> None:
     """Write a log, and show how to run it. Raises `NotPossibleError` if the file exists."""
     if path.exists():
         raise NotPossibleError(f"{path} exists: remove it, or use another --log-only.")
-    from runtime.spark.logs.read import write_log
-
-    written = write_log(generate_log(**asdict(shape)), path)
+    written = _write(shape, path)
     document = {"deliveries": written, "messages": shape.messages, "duplicates": written - shape.messages}
     screen.put(
         {"out": str(path), **document, "games": shape.games},

@@ -13,7 +13,7 @@ from runtime.cli.checks import on_table
 from runtime.cli.console import Screen, StepProgress, counted, notes
 from runtime.cli.failures import needing
 from runtime.cli.options import AsJson
-from runtime.options import option
+from runtime.options import REQUIRED, option
 
 if TYPE_CHECKING:
     from runtime.archives.tables import Manifest
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def export(
     *,
     states: TablePlace,
-    to: Path = option("The folder for the files, new or empty.", metavar="DIR", file_okay=False),
+    to: Path = option("The folder for the files, new or empty.", default=REQUIRED, file_okay=False),
     as_json: AsJson = False,
 ) -> None:
     r"""Copy a whole table to Parquet files: streams, ledger, dead letters, tokens and all other rows.
@@ -48,7 +48,7 @@ def export(
 
 def import_(
     *,
-    from_: Path = option("A folder written by `consistent export`.", metavar="DIR", file_okay=False),
+    from_: Path = option("A folder written by `consistent export`.", default=REQUIRED, file_okay=False),
     states: TablePlace,
     as_json: AsJson = False,
 ) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import RenderableType
 
 from eventstore import connect
@@ -18,52 +17,41 @@ from runtime.batch_options import TablePlace
 from runtime.cli.checks import confirm, require_table
 from runtime.cli.console import Screen, counted, make_table
 from runtime.cli.failures import NotPossibleError, needing
-from runtime.cli.options import AsJson, AuxiliaryStores, Yes
+from runtime.cli.options import AsJson, AuxiliaryStores, Yes, argument
 from runtime.clock import moment, system_clock
-from runtime.documents.store import ListedDocuments, existing_documents, object_folder
+from runtime.documents import ListedDocuments, existing_documents, object_folder
 from runtime.ledger.ledger import Ledger
 from runtime.maintenance.forget import Tables, Trace, find_trace, referenced_documents, scrub
 from runtime.maintenance.forget import forget as erase
 from runtime.messages.envelope import canonical
-from runtime.options import option
+from runtime.options import flag, option
 from runtime.retries import RetryPolicy
 
 
 def forget(
-    handler: Annotated[
-        str, typer.Argument(metavar="HANDLER", show_default=False, help="The name of the handler.")
-    ],
-    business_ids: Annotated[
-        list[str],
-        typer.Argument(metavar="BUSINESS_ID...", show_default=False, help="The ids of the business objects."),
-    ],
+    handler: Annotated[str, argument("HANDLER", "The name of the handler.")],
+    business_ids: Annotated[list[str], argument("BUSINESS_ID...", "The ids of the business objects.")],
     *,
     states: TablePlace,
     others: AuxiliaryStores,
-    restart: bool = option(
-        "Start a new history with messages enqueued from now on, instead of rejecting all messages.",
-        default=False,
+    restart: bool = flag(
+        "Start a new history with messages enqueued from now on, instead of rejecting all messages."
     ),
-    dry_run: bool = option("Write nothing, and show what would be erased.", default=False),
+    dry_run: bool = flag("Write nothing, and show what would be erased."),
     yes: Yes = False,
     out: list[Path] | None = option(
         "List the files of outcomes in this folder that mention the objects. They are not changed.",
-        default=None,
-        metavar="DIR",
         exists=True,
         file_okay=False,
     ),
     export: list[Path] | None = option(
         "List the files of exports in this folder that mention the objects. They are not changed.",
-        default=None,
-        metavar="DIR",
         exists=True,
         file_okay=False,
     ),
     documents: str | None = option(
         "Also delete the objects' documents in this folder or store. By default, documents that versions refer to are "
         "only listed.",
-        default=None,
         metavar="URL",
     ),
     as_json: AsJson = False,
@@ -78,12 +66,15 @@ def forget(
     SQLite file is rewritten, so that no free page or log contains it. After an interruption the objects reject
     messages; run the command again to finish.
     """
-    places = _Places(states, others.ids(states), others.tokens(states))
-    places = _Places(*map(require_table, (places.states, places.ids, places.tokens)))
+    places = _Places(*map(require_table, (states, others.ids(states), others.tokens(states))))
     spelled = list(dict.fromkeys(each for id_ in business_ids for each in (id_, canonical(id_))))
     stored = existing_documents(documents) if documents is not None else None
     traces, kept = asyncio.run(_find_traces(places, handler, spelled, stored))
-    named = _files_that_name([*(out or ()), *(export or ())], handler, spelled)
+    named: dict[Path, int] = {}
+    for folder in (*(out or ()), *(export or ())):
+        with needing("Exports need"):
+            from runtime.archives.versions import files_that_name
+        named |= files_that_name(folder, handler, spelled)
     screen = Screen(as_json)
     screen.show(*_parts(handler, traces, named, kept, are_deleted=stored is not None))
     missing = [id_ for id_ in business_ids if not {id_, canonical(id_)} & traces.keys()]
@@ -126,20 +117,16 @@ class _Places:
     ids: TablePlace
     tokens: TablePlace
 
-    @property
-    def each(self) -> Iterable[TablePlace]:
-        """The distinct locations of the three tables."""
-        return dict.fromkeys((self.states, self.ids, self.tokens))
-
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Tables]:
         """Open each location once."""
+        places = (self.states, self.ids, self.tokens)
         async with AsyncExitStack() as stack:
             opened = {}
-            for place in self.each:
+            for place in dict.fromkeys(places):
                 store = await stack.enter_async_context(connect(place.store))
                 opened[place] = await store.table(place.table, make=False)
-            yield Tables(opened[self.states], opened[self.ids], opened[self.tokens])
+            yield Tables(*(opened[place] for place in places))
 
 
 async def _find_traces(
@@ -172,19 +159,6 @@ async def _erase(places: _Places, handler: str, business_ids: Sequence[str], **h
         for business_id in business_ids:
             await erase(tables, handler, business_id, system_clock(), retries=RetryPolicy(), **how)
         await scrub(tables)
-
-
-def _files_that_name(
-    folders: Sequence[Path], handler: str, business_ids: Sequence[str]
-) -> Mapping[Path, int]:
-    if not folders:
-        return {}
-    with needing("Exports need"):
-        from runtime.archives.versions import files_that_name
-    found: dict[Path, int] = {}
-    for folder in folders:
-        found |= files_that_name(folder, handler, business_ids)
-    return found
 
 
 def _parts(

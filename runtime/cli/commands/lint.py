@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -13,9 +14,9 @@ import typer
 from handlers.lint import RULES, SourceError, Target, check, locate
 from runtime.cli.checks import check_names, load_app
 from runtime.cli.console import Screen, counted, make_table
-from runtime.cli.options import AsJson
+from runtime.cli.options import AsJson, argument
 from runtime.errors import UsageError
-from runtime.options import option
+from runtime.options import flag, option
 
 FOUND = 1
 
@@ -23,10 +24,9 @@ FOUND = 1
 def lint(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="TARGET",
-            show_default=False,
-            help="MODULE:ATTRIBUTE for the handlers of an App, which is imported; MODULE, FILE.py or a folder for all "
+        argument(
+            "TARGET",
+            "MODULE:ATTRIBUTE for the handlers of an App, which is imported; MODULE, FILE.py or a folder for all "
             "handlers, states and messages in it, without importing them.",
         ),
     ] = None,
@@ -37,8 +37,8 @@ def lint(
         metavar="MODULE:ATTRIBUTE",
         group="",
     ),
-    rules: bool = option("Only list the rules.", default=False),
-    notes: bool = option("Print all notes, including draws that senders could predict.", default=False),
+    rules: bool = flag("Only list the rules."),
+    notes: bool = flag("Print all notes, including draws that senders could predict."),
     as_json: AsJson = False,
 ) -> None:
     """Find nondeterministic code in the source of handlers.
@@ -84,9 +84,10 @@ def lint(
 def _targets(spec: str) -> Iterator[Target]:
     path = Path(spec)
     if path.is_dir() and not (path.name and path.with_suffix(".py").exists()):
-        files = sorted(
-            file for file in path.rglob("*.py") if file.is_file() and _is_users(file.relative_to(path))
-        )
+        # Neither installed, cached nor hidden code is the user's.
+        hidden = re.compile(r"(^|/)(node_modules|site-packages|__pycache__|\.[^/]*)/|(^|/)\.[^/]*$")
+        found = (file for file in path.rglob("*.py") if not hidden.search(str(file.relative_to(path))))
+        files = sorted(filter(Path.is_file, found))
         if not files:
             raise UsageError(f"There is no Python source in {path}.")
         yield from map(Target, files)
@@ -106,9 +107,3 @@ def _targets(spec: str) -> Iterator[Target]:
         yield Target(locate(spec))
     else:
         raise UsageError(f"A target must be MODULE:ATTRIBUTE, MODULE, FILE.py or a folder, not {spec!r}.")
-
-
-def _is_users(path: Path) -> bool:
-    """Return whether a file belongs to the user's code: it is not installed, cached or hidden."""
-    others = {"node_modules", "site-packages", "__pycache__"}
-    return not any(part in others or part.startswith(".") for part in path.parts)

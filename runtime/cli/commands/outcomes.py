@@ -23,7 +23,7 @@ from runtime.errors import UsageError
 from runtime.file_systems import within
 from runtime.ledger.ledger import STATE_BASED, BatchRecord, BatchStatus, Ledger, describe
 from runtime.messages.outcome import Status, group_dead_letters
-from runtime.options import option
+from runtime.options import REQUIRED, flag, option
 from runtime.outcome_files import KINDS, OutcomeFiles, OutcomeFilter, OutcomeKind, Row
 from runtime.publishing.records import prune_publications, publications_of
 
@@ -31,19 +31,13 @@ from runtime.publishing.records import prune_publications, publications_of
 def batches(
     *,
     states: TablePlace,
-    limit: int = option("List at most N batches, newest first.", default=50, metavar="N", min=1),
+    limit: int = option("List at most N batches, newest first.", default=50, min=1),
     abandon: str | None = option(
-        "End an unfinished batch without publishing it. Its versions stay.",
-        default=None,
-        metavar="ID",
+        "End an unfinished batch without publishing it. Its versions stay.", metavar="ID"
     ),
-    prune: bool = option("Delete the rows of batches that ended before --older-than.", default=False),
-    older_than: int | None = option(
-        "With --prune: 30d, 24h, 2w ...", default=None, metavar="AGE", parse="duration"
-    ),
-    dry_run: bool = option(
-        "With --prune or --abandon: write nothing, and show what would change.", default=False
-    ),
+    prune: bool = flag("Delete the rows of batches that ended before --older-than."),
+    older_than: int | None = option("With --prune: 30d, 24h, 2w ...", parse="duration"),
+    dry_run: bool = flag("With --prune or --abandon: write nothing, and show what would change."),
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -74,49 +68,46 @@ def batches(
     known = on_table(states, lambda table: publications_of(table, {each.batch_id for each in records}))
     described = [describe(record) | {"publications": known[record.batch_id]} for record in records]
     screen.put({"batches": described})
-    if not records:
-        screen.show(f"The table {states.table} has no batches.")
-        return
     _show_batches(screen, states, records, described)
     if len(records) == limit:
         screen.show(f"These are the newest {limit:,} batches. Use --limit to list more.")
     for record in records:
-        if record.is_finished:
-            continue
         again = f"run its log again with --batch-id {record.batch_id} --out {quote(record.out)}"
         if record.is_epoch:
             again = "start its query again"
-        screen.show(
-            f"Batch {record.batch_id} has not ended. If it is not running, {again} to resume it, or abandon it:\n"
-            f"  {command_with('--abandon', record.batch_id)}"
-        )
+        if not record.is_finished:
+            screen.show(
+                f"Batch {record.batch_id} has not ended. If it is not running, {again} to resume it, or abandon it:",
+                f"  {command_with('--abandon', record.batch_id)}",
+            )
 
 
 def _show_batches(
     screen: Screen, states: TablePlace, records: Sequence[BatchRecord], described: Sequence[dict[str, Any]]
 ) -> None:
-    columns = ("batch_id", "status", "rounds", "started_at", "updated_at", "outcomes", "published to", "out")
+    if not records:
+        screen.show(f"The table {states.table} has no batches.")
+        return
+    columns = ["batch_id", "status", "rounds", "started_at", "updated_at", "outcomes", "published to", "out"]
     rows, unpublished = [], []
     for each, record in zip(described, records, strict=True):
-        places, is_out = [], False
-        for one in each["publications"]:
-            is_whole = one["slices_sent"] == one["slices"]
-            is_out = is_out or is_whole
-            part = "" if is_whole else f" ({one['slices_sent']} of {one['slices']} slices)"
-            places.append(one["target"] + part)
-        rows.append(
-            each | {"outcomes": counts_text(record.counts) or None, "published to": ", ".join(places) or None}
-        )
+        parts = {one["target"]: (one["slices_sent"], one["slices"]) for one in each["publications"]}
+        places = [
+            to if sent == all_ else f"{to} ({sent} of {all_} slices)" for to, (sent, all_) in parts.items()
+        ]
+        to = ", ".join(places) or None
+        rows.append(each | {"outcomes": counts_text(record.counts) or None, "published to": to})
+        is_out = any(sent == all_ for sent, all_ in parts.values())
         if record.status is BatchStatus.PUBLISHED and record.counts.get("outputs") and not is_out:
             unpublished.append(record.batch_id)
-    # Tables that never publish have no such column.
-    is_published = any(each["publications"] for each in described)
-    shown = [each for each in columns if is_published or each != "published to"]
-    screen.show(make_table(f"Batches of {states.table}", shown, rows))
-    if is_published and unpublished:
+    if not any(each["publications"] for each in described):  # the table never publishes
+        columns.remove("published to")
+        unpublished = []
+    screen.show(make_table(f"Batches of {states.table}", columns, rows))
+    if unpublished:
         screen.show(
-            f"Unpublished outputs: {', '.join(unpublished)}. To publish all outputs that a target lacks:\n"
-            f"  {command_on('publish', states, '--to', 'URL')}"
+            f"Unpublished outputs: {', '.join(unpublished)}. To publish all outputs that a target lacks:",
+            f"  {command_on('publish', states, '--to', 'URL')}",
         )
 
 
@@ -126,8 +117,7 @@ def _prune(screen: Screen, states: TablePlace, before: int, *, dry_run: bool, ye
         said = f"Dry run: {counted(old, 'batch')} would be pruned."
         screen.put({"dry_run": True, "pruned": 0, "would_be_pruned": old}, said)
         return
-    if old:
-        confirm(f"Deleting {counted(old, 'batch')} from the ledger of {states.table}", yes=yes)
+    confirm(f"Deleting {counted(old, 'batch')} from the ledger of {states.table}", yes=yes or not old)
     pruned = on_table(states, lambda table: Ledger(table, system_clock).prune(before))
     publications = on_table(states, lambda table: prune_publications(table, system_clock))
     said = f"Pruned {counted(pruned, 'batch')} from the ledger of {states.table}."
@@ -140,8 +130,7 @@ def _abandon(screen: Screen, states: TablePlace, batch_id: str, *, dry_run: bool
         then = "stays so" if current.is_finished else "would be abandoned"
         screen.put(describe(current), f"Dry run: batch {batch_id} is {current.status}, and {then}.")
         return
-    if not current.is_finished:
-        confirm(f"Abandoning batch {batch_id}, with its unpublished outputs,", yes=yes)
+    confirm(f"Abandoning batch {batch_id}, with its unpublished outputs,", yes=yes or current.is_finished)
     record = on_table(states, lambda table: Ledger(table, system_clock).abandon(batch_id))
     screen.put(describe(record), f"Batch {batch_id} is abandoned. {_what_is_left(record)}")
 
@@ -152,8 +141,10 @@ def _what_is_left(record: BatchRecord) -> str:
     left = "`consistent run --unfinished`, or another batch of its messages, publishes the outputs left in outboxes."
     if record.rounds == 0:
         return left
-    rounds = "its committed round" if record.rounds == 1 else f"its {record.rounds:,} committed rounds"
-    folder = within(record.out, f"batch_id={record.batch_id}")
+    rounds, folder = (
+        counted(record.rounds, "committed round"),
+        within(record.out, f"batch_id={record.batch_id}"),
+    )
     there = f"The outcomes of {rounds} are in {folder}: publish them from there"
     return f"{there}, because no other batch repeats them. {left}"
 
@@ -184,19 +175,12 @@ def open_outcomes(out: str, batch_id: str | None, outcome_filter: OutcomeFilter)
 def outcomes(
     *,
     out: str = option(
-        "The folder or URL of outcomes, or of one batch in it.",
-        metavar="DIR",
-        group="",
+        "The folder or URL of outcomes, or of one batch in it.", default=REQUIRED, metavar="DIR", group=""
     ),
-    batch_id: str | None = option("Only outcomes of this batch.", default=None, metavar="ID"),
+    batch_id: str | None = option("Only outcomes of this batch.", metavar="ID"),
     outcome_filter: OutcomeFilter,
     limit: Limit = 20,
-    export: Path | None = option(
-        "Write all selected outcomes to a file, as JSON lines.",
-        default=None,
-        metavar="FILE",
-        dir_okay=False,
-    ),
+    export: Path | None = option("Write all selected outcomes to a file, as JSON lines.", dir_okay=False),
     as_json: AsJson = False,
 ) -> None:
     r"""Show the outcomes of batches: the result of each delivery, and the outputs.
@@ -219,17 +203,15 @@ def outcomes(
             screen.note(f"Batch {each} is held back: it has too many dead letters and is not published.")
         else:
             screen.note(f"Batch {each} is held back and omitted: --batch-id {each} shows it.")
-    _show(files, limit or None, screen)
+    counts = files.counts()
+    _show(files, counts, limit or None, screen)
     if export is not None:
         with export.open("w", encoding="utf-8") as file:
-            count = 0
-            for count, row in enumerate(files.rows(), 1):  # noqa: B007 - the last one is the total
-                file.write(f"{compact_json(row)}\n")
-        screen.note(f"Wrote {counted(count, 'outcome')} to {export}.")
+            file.writelines(f"{compact_json(row)}\n" for row in files.rows())
+        screen.note(f"Wrote {counted(counts.total(), 'outcome')} to {export}.")
 
 
-def _show(files: OutcomeFiles, limit: int | None, screen: Screen) -> None:
-    counts = files.counts()
+def _show(files: OutcomeFiles, counts: Counter[OutcomeKind], limit: int | None, screen: Screen) -> None:
     dead_count = sum(count for (_, status, _), count in counts.items() if status == Status.DEAD_LETTER)
     only_dead = replace(files.outcome_filter, status=Status.DEAD_LETTER)
     dead = replace(files, outcome_filter=only_dead) if dead_count else None
@@ -262,9 +244,8 @@ def _parts(
 ) -> Iterator[RenderableType]:
     by_handler: dict[str, dict[str, Any]] = {}
     for (handler, status, _), count in sorted(counts.items(), key=lambda each: each[0][0] or ""):
-        name = handler or "(none)"
-        row = by_handler.setdefault(name, {"handler": name, **dict.fromkeys(Status, 0)})
-        row[status] += count
+        new = {"handler": handler or "(none)", **dict.fromkeys(Status, 0)}
+        by_handler.setdefault(handler or "", new)[status] += count
     yield make_table("Outcomes", ("handler", *Status), by_handler.values())
     if files.outcome_filter != OutcomeFilter():
         total = counts.total()

@@ -26,7 +26,7 @@ from runtime.cli.options import AsJson, ScanOptions, only
 from runtime.clock import system_clock
 from runtime.errors import BatchRefusedError, OutcomesMissingError, TargetError, UsageError
 from runtime.ledger.ledger import Ledger
-from runtime.options import option, resolved
+from runtime.options import REQUIRED, flag, option, resolved
 from runtime.publishing.last_hop import AT_LEAST_ONCE, DeliverySettings, unended
 from runtime.publishing.publisher import PublishOptions, TargetOptions
 
@@ -51,8 +51,7 @@ class Customers:
 
     strategy: Literal["at-most-once", "at-least-once"] | None = option(
         "For a MODULE:FUNCTION: at-most-once may lose a message, at-least-once may send it twice. By default "
-        "at-least-once for AT_LEAST_ONCE_SENDING_CUSTOMERS, at-most-once for all others.",
-        default=None,
+        "at-least-once for AT_LEAST_ONCE_SENDING_CUSTOMERS, at-most-once for all others."
     )
 
     def settings(self) -> DeliverySettings:
@@ -76,7 +75,6 @@ class PublishTo:
     publish: str | None = option(
         "Publish the outputs at the end of the batch, or of each epoch, like `consistent publish --to`. A URL, or a "
         "name in the project file.",
-        default=None,
         metavar="URL|NAME",
         group="batch",
         is_rare=False,
@@ -371,15 +369,15 @@ def publish(
     states: TablePlace,
     batch: str | None = option(
         "The batch, which must have ended. By default all batches with unpublished outputs, in order.",
-        default=None,
         metavar="ID",
     ),
-    out: str | None = option("The folder of the outcomes, if they were moved.", default=None, metavar="DIR"),
+    out: str | None = option("The folder of the outcomes, if they were moved.", metavar="DIR"),
     to: str = option(
         "The target, by its name in the project file, or sqlite:///FILE, postgresql://..., http://..., https://..., "
         "kafka://HOST:PORT, "
         "MODULE:FUNCTION, or env:NAME for one of these or a Service Bus connection string in an environment "
         "variable.",
+        default=REQUIRED,
         envvar=TARGET_VARIABLE,
         metavar="URL|NAME",
         group="publish",
@@ -388,13 +386,11 @@ def publish(
     customers: Customers,
     options: PublishOptions,
     scan: ScanOptions,
-    letters: bool = option(
-        "Only list outputs that the target rejected permanently, and messages of a MODULE:FUNCTION in doubt.",
-        default=False,
+    letters: bool = flag(
+        "Only list outputs that the target rejected permanently, and messages of a MODULE:FUNCTION in doubt."
     ),
-    redrive: bool = option(
-        "Only send outputs again that the target rejected permanently, after fixing the cause.",
-        default=False,
+    redrive: bool = flag(
+        "Only send outputs again that the target rejected permanently, after fixing the cause."
     ),
     as_json: AsJson = False,
 ) -> None:

@@ -25,7 +25,7 @@ from runtime.ledger.settings import open_current
 from runtime.maintenance.switch import fork as fork_object
 from runtime.maintenance.switch import switch as switch_table
 from runtime.messages.envelope import canonical
-from runtime.options import option
+from runtime.options import REQUIRED, option
 from runtime.versions.readable import decode, readable
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ def reprocess(
     messages: Messages,
     batch: Annotated[BatchChoices, only("states", "out", "batch_id", "spark")],
     into: str = option(
-        "The second table, in the same store: new, or of an earlier reprocessing.", metavar="TABLE2"
+        "The second table, in the same store: new, or of an earlier reprocessing.",
+        default=REQUIRED,
+        metavar="TABLE2",
     ),
     was: str | None = option(
         "The app that made the history, if methods were edited without a revision. It tells the outputs from then.",
@@ -223,7 +225,7 @@ def fork(
     at: int | None = option(
         "The last version to copy. Default: the newest.", default=None, metavar="VERSION", min=1
     ),
-    into: str = option("The new table, in the same store.", metavar="TABLE2"),
+    into: str = option("The new table, in the same store.", default=REQUIRED, metavar="TABLE2"),
     case: Path | None = option(
         "Also write this version to a file, for `HandlerSpec.from_export` in a test. Needs --messages.",
         default=None,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from eventstore import connect
-from handlers import App
 from runtime.algorithms.choice import check_swept
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, BatchReport, command_on, counts_text
@@ -22,7 +21,7 @@ from runtime.cli.options import AppSpec, AsJson, AuxiliaryStores, Messages, Spar
 from runtime.errors import UsageError
 from runtime.ledger.batch import DeadLetterLimit
 from runtime.messages.limits import MessageLimits
-from runtime.options import option
+from runtime.options import REQUIRED, flag, option
 from runtime.telemetry import Metrics, logs_json
 
 if TYPE_CHECKING:
@@ -41,22 +40,16 @@ class DeadLetterChoices:
 
     max_dead_letters: DeadLetterLimit | None = option(
         "Exit with code 3 if there are more dead letters than 10, or than 0.5% of the deliveries.",
-        default=None,
         metavar="N|P%",
         parser=DeadLetterLimit.parse,
     )
-    strict: bool = option(
-        "With --max-dead-letters: do not publish a batch with more dead letters.", default=False, is_rare=True
+    strict: bool = flag(
+        "With --max-dead-letters: do not publish a batch with more dead letters.", is_rare=True
     )
 
     def __post_init__(self) -> None:
         if self.strict and self.max_dead_letters is None:
             raise UsageError("--strict needs --max-dead-letters.")
-
-    @property
-    def of_batch(self) -> str | None:
-        """The limit of dead letters above which the batch is held back, or `None` without --strict."""
-        return str(self.max_dead_letters) if self.strict else None
 
     def judge(self, screen: Screen, report: BatchReport, then: Sequence[str]) -> None:
         """Print the next commands for dead letters. Exits with an error for corrupt streams, or above the limit."""
@@ -86,14 +79,11 @@ def run(
     unfinished: timedelta | None = option(
         "Instead of --messages: publish outputs that have been in outboxes for more than 1h, 24h ..., because their "
         "single message or abandoned batch will not be processed again.",
-        default=None,
         metavar="AGE",
     ),
     batch: BatchChoices,
     options: Annotated[BatchOptions, only(*_OF_STREAM, "keep_large", "source", "log_format")],
-    must_exist: bool = option(
-        "Fail if the table does not exist, instead of creating it.", default=False, is_rare=True
-    ),
+    must_exist: bool = flag("Fail if the table does not exist, instead of creating it.", is_rare=True),
     limit: DeadLetterChoices,
     publish: PublishTo,
     as_json: AsJson = False,
@@ -119,8 +109,16 @@ def run(
     if bool(messages) == (unfinished is not None):
         raise UsageError("Use either --messages LOG or --unfinished AGE.")
     loaded = load_app(app)
-    options = replace(batch.options(options), max_dead_letters=limit.of_batch)
-    log_bytes = _check_input(loaded, messages, batch.spark.place, options)
+    held_back_above = str(limit.max_dead_letters) if limit.strict else None
+    options = replace(batch.options(options), max_dead_letters=held_back_above)
+    options.types_of(loaded)
+    place, log_bytes = batch.spark.place, None
+    if messages:
+        log_bytes = check_log(messages, place, options.log_format, options.source, options.decoding)
+    else:
+        check_swept(options.algorithm)
+    if options.keep_large is not None:
+        check_folder(options.keep_large, place, "Large messages", "--keep-large")
     is_there = batch.check(loaded, options, must_exist=must_exist or unfinished is not None)
     screen = Screen(as_json)
     batch, target = publish.announced(batch, screen)
@@ -143,18 +141,6 @@ def run(
         raise typer.Exit(TOO_MANY_DEAD_LETTERS)
 
 
-def _check_input(app: App, messages: str, place: str, options: BatchOptions) -> int | None:
-    """Check types, log and folder of a batch before Spark starts. Return the size of the log, if known."""
-    options.types_of(app)
-    if not messages:
-        check_swept(options.algorithm)
-    given = (options.log_format, options.source, options.decoding)
-    log_bytes = check_log(messages, place, *given) if messages else None
-    if options.keep_large is not None:
-        check_folder(options.keep_large, place, "Large messages", "--keep-large")
-    return log_bytes
-
-
 @dataclass(frozen=True, kw_only=True)
 class StreamChoices:
     """The query of a stream: its source and schedule."""
@@ -162,42 +148,38 @@ class StreamChoices:
     source: str = option(
         "The folder that receives files with messages, also in subfolders. Files must be complete when they appear, "
         "and stay until their epoch is published. Or topics: kafka://HOST:PORT/TOPIC, or env:NAME.",
+        default=REQUIRED,
         is_secret=True,
         metavar="DIR|URL",
     )
     source_format: Literal["json", "parquet", "outcomes"] | None = option(
         "The format of a folder: JSON lines, Parquet, or the outcomes of another stream, whose outputs are the "
         "messages.",
-        default=None,
         name="--format",
         is_rare=False,
     )
     query: str = option(
-        "The name of the query. Its micro-batches have the batch ids NAME-0, NAME-1 ...", metavar="NAME"
+        "The name of the query. Its micro-batches have the batch ids NAME-0, NAME-1 ...",
+        default=REQUIRED,
+        metavar="NAME",
     )
     checkpoint: str = option(
         "The folder for Spark's progress of this query. Use it for no other query, and never delete it.",
+        default=REQUIRED,
         metavar="DIR",
     )
     trigger: timedelta | None = option(
         "Start a micro-batch every 5s, 1m ..., if there are messages.",
-        default=None,
         metavar="TIME",
         show_default="one after another",
     )
-    available_now: bool = option("Process the existing files in micro-batches, then stop.", default=False)
+    available_now: bool = flag("Process the existing files in micro-batches, then stop.")
     max_files: int | None = option(
-        "The maximum number of files in a micro-batch.",
-        default=None,
-        metavar="N",
-        min=1,
-        show_default="all",
-        is_rare=True,
+        "The maximum number of files in a micro-batch.", min=1, show_default="all", is_rare=True
     )
     compact_after: int = option(
         "Merge the outcomes of N epochs. They appear in OUT when the last one is published.",
         default=1,
-        metavar="N",
         min=1,
         is_rare=True,
     )
@@ -215,7 +197,6 @@ def stream(
     options: Annotated[BatchOptions, only(*_OF_STREAM)],
     max_dead_letters: DeadLetterLimit | None = option(
         "Do not publish an epoch with more dead letters than 10, or than 0.5% of the deliveries, and exit with code 3.",
-        default=None,
         metavar="N|P%",
         parser=DeadLetterLimit.parse,
     ),
@@ -316,7 +297,7 @@ def tokens(
     messages: Messages,
     options: Annotated[BatchOptions, only("source", "log_format")],
     states: TablePlace,
-    out: str = option("The folder for the log with tokens, in Parquet.", metavar="LOG"),
+    out: str = option("The folder for the log with tokens, in Parquet.", default=REQUIRED, metavar="LOG"),
     others: Annotated[AuxiliaryStores, only("token_store", "token_table")],
     limits: MessageLimits,
     spark: SparkOptions,

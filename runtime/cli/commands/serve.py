@@ -16,7 +16,7 @@ from runtime.cli.checks import load_app
 from runtime.cli.console import Screen, counted
 from runtime.cli.options import AppSpec, AsJson
 from runtime.ledger.settings import open_current
-from runtime.options import option
+from runtime.options import REQUIRED, option
 from runtime.serve.options import ServeOptions
 from runtime.telemetry import Lines
 
@@ -29,6 +29,7 @@ def serve(
     from_: str = option(
         "Where messages come from: stdin:, kafka://HOST:PORT/TOPIC?group=NAME, amqp://HOST/?queue=NAME, "
         "azurequeue://HOST:PORT/QUEUE, servicebus://HOST/QUEUE, or env:NAME.",
+        default=REQUIRED,
         is_secret=True,
         metavar="URL",
         group="serve",
@@ -37,7 +38,6 @@ def serve(
     publish: str | None = option(
         "Where outputs go: stdout:, kafka://HOST:PORT, amqp://..., azurequeue://..., http://... Without it they are "
         "dropped.",
-        default=None,
         is_secret=True,
         metavar="URL",
         group="serve",

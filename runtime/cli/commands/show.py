@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from eventstore import Stream, Table, connect
-from runtime.algorithms.choice import described_algorithm
-from runtime.algorithms.outbox.stores import TokenStore
+from eventstore import Stream, Table
 from runtime.batch_options import TablePlace
 from runtime.cli.checks import on_table, require_table
 from runtime.cli.console import Cell, Screen, compact_json, counted, iso, make_facts, make_table
 from runtime.cli.failures import NotPossibleError, needing
-from runtime.cli.options import AsJson, AuxiliaryStores, Limit, ScanOptions, only
-from runtime.clock import moment, system_clock
+from runtime.cli.options import AsJson, Limit, ScanOptions, argument
+from runtime.clock import moment
 from runtime.errors import UsageError
-from runtime.ledger.ledger import Ledger
 from runtime.maintenance.statistics import HandlerCount, TableCount, count_objects, count_rows
 from runtime.messages.envelope import canonical
-from runtime.options import option, option_of
+from runtime.options import flag, option, option_of
 from runtime.versions.head import Head, is_of_state, read_head
 from runtime.versions.readable import changes, decode, describe_version, recognised
 from runtime.versions.run import Version
-from runtime.versions.stream import StreamSummary, stream_key, stream_partition, summaries, versions
+from runtime.versions.stream import stream_key, stream_partition, summaries, versions
 
 SHOWN = 20  # rows, by default
 
@@ -40,11 +34,11 @@ SHOWN = 20  # rows, by default
 class VersionOptions:
     """Options that apply to a single object."""
 
-    version: int | None = option("Show this version of one object in full.", default=None, metavar="V", min=1)
+    version: int | None = option("Show this version of one object in full.", metavar="V", min=1)
     message: str | None = option(
-        "Show the version of one object that this message made in full.", default=None, metavar="ID"
+        "Show the version of one object that this message made in full.", metavar="ID"
     )
-    diff: bool = option("Show changed fields instead of whole states.", default=False)
+    diff: bool = flag("Show changed fields instead of whole states.")
 
     def __post_init__(self) -> None:
         if self.version is not None and self.message is not None:
@@ -52,14 +46,8 @@ class VersionOptions:
 
 
 def show(
-    handler: Annotated[
-        str | None,
-        typer.Argument(metavar="HANDLER", show_default=False, help="Only objects of this handler."),
-    ] = None,
-    business_id: Annotated[
-        str | None,
-        typer.Argument(metavar="BUSINESS_ID", show_default=False, help="The id of one business object."),
-    ] = None,
+    handler: Annotated[str | None, argument("HANDLER", "Only objects of this handler.")] = None,
+    business_id: Annotated[str | None, argument("BUSINESS_ID", "The id of one business object.")] = None,
     *,
     store: str = option_of(TablePlace, "store", default="", group=""),
     table: str = option_of(TablePlace, "table", default="", group=""),
@@ -67,16 +55,11 @@ def show(
     limit: Limit = SHOWN,
     export: Path | None = option(
         "Show versions that `consistent truncate --export` wrote to this folder, instead of a table.",
-        default=None,
-        metavar="DIR",
         file_okay=False,
     ),
     chosen: VersionOptions,
-    stats: bool = option("Count the contents of the table by handler.", default=False),
-    quick: bool = option(
-        "With --stats: read only headers, and omit rows, bytes and the oldest version.", default=False
-    ),
-    others: Annotated[AuxiliaryStores, only("token_store", "token_table")],
+    stats: bool = flag("Count the contents of the table by handler."),
+    quick: bool = flag("With --stats: read only headers, and omit rows, bytes and the oldest version."),
     scan: ScanOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -93,9 +76,9 @@ def show(
         consistent show --stats --store sqlite:///store.db --table games
 
     Unfinished messages may have unpublished outputs: their batch has not ended, or their worker crashed. The horizon is
-    the newest of all streams; see also `consistent sql @window`. Bytes are as charged by Azure Table Storage. A live
-    token belongs to a message that is not yet processed, or became a dead letter. Reads everything: one request for
-    each 1,000 rows or 4 MiB; with --quick two for each 1,000 objects. --master splits the table by keys.
+    the newest of all streams; see also `consistent sql @window`. Bytes are as charged by Azure Table Storage. Reads
+    everything: one request for each 1,000 rows or 4 MiB; with --quick two for each 1,000 objects. --master splits the
+    table by keys.
     """
     screen = Screen(as_json)
     if handler is not None:
@@ -103,10 +86,7 @@ def show(
     is_one = handler is not None and business_id is not None
     of_one, of_many = chosen != VersionOptions(), bool(handler or prefix or limit != SHOWN)
     for is_refused, sentence in (
-        (
-            of_one and not is_one,
-            "--version, --message and --diff need HANDLER and BUSINESS_ID.",
-        ),
+        (of_one and not is_one, "--version, --message and --diff need HANDLER and BUSINESS_ID."),
         (export and not is_one, "--export needs HANDLER and BUSINESS_ID."),
         (stats and of_many, "--stats counts a whole table: omit HANDLER, --prefix and --limit."),
         (quick and not stats, "--quick needs --stats."),
@@ -116,12 +96,12 @@ def show(
     if export is not None and handler is not None and business_id is not None:
         _show_object(screen, handler, _read_export(export, handler, business_id), chosen, limit)
         return
-    for name, value in (("--store", store), ("--table", table)):
-        if not value:
-            raise UsageError(f"{name} is missing: add it, or use --export with HANDLER and BUSINESS_ID.")
+    if not (store and table):
+        missing = "--table" if store else "--store"
+        raise UsageError(f"{missing} is missing: add it, or use --export with HANDLER and BUSINESS_ID.")
     states = TablePlace(store, table)
     if stats:
-        _show_stats(screen, states, others.tokens(states), scan, quick=quick)
+        _show_stats(screen, states, scan, quick=quick)
     elif handler is None or business_id is None:
         _show_streams(screen, states, handler, prefix, limit)
     else:
@@ -211,13 +191,13 @@ def _parts_of_stream(
     facts: list[tuple[str, Cell]] = [
         ("versions", stream["newest_version"]),
         ("kept from", stream["kept_from"]),
-        ("newest", _text(stream["newest"])),
-        ("horizon", _text(stream["horizon"])),
+        ("newest", stream["newest"]),
+        ("horizon", stream["horizon"]),
         ("dead letters", waiting),
     ]
     if forgotten is not None:
         then = "and rejects all messages" if stream["refuses"] else "and started a new history"
-        facts.append(("forgotten", f"{_text(forgotten)}, {then}"))
+        facts.append(("forgotten", f"{iso(forgotten)}, {then}"))
     yield make_facts(f"{stream['handler']} {stream['business_id']}", facts)
     yield ""
     yield stream["recognised"]
@@ -243,10 +223,6 @@ def _change(change: dict[str, Any]) -> str:
     return f"{compact_json(change['before'])} → {compact_json(change['after'])}"
 
 
-def _text(time: Any) -> Any:  # noqa: ANN401 - a time, or None
-    return None if time is None else iso(time)
-
-
 def _parts_of_version(title: str, stored: Version, *, diff: bool) -> Iterator[RenderableType]:
     """Yield all recorded data of a version, and the states before and after it or, with `diff`, the changes."""
     described = describe_version(stored, whole=True, diff=False)
@@ -255,7 +231,7 @@ def _parts_of_version(title: str, stored: Version, *, diff: bool) -> Iterator[Re
     facts: list[tuple[str, Cell]] = []
     for name, value in described.items():
         cell = compact_json(value) if isinstance(value, dict) and value else value or None
-        facts.append((name.replace("_", " "), _text(value) if isinstance(value, datetime) else cell))
+        facts.append((name.replace("_", " "), cell))
     yield make_facts(title, facts)
     if not diff:
         for name, state in states.items():
@@ -278,7 +254,18 @@ def _show_streams(screen: Screen, states: TablePlace, handler: str | None, prefi
         async for summary in summaries(table, handler, prefix):
             if limit and len(rows) == limit:
                 return True
-            rows.append(_described(summary))
+            head = summary.head
+            rows.append(
+                {
+                    "handler": summary.handler,
+                    "business_id": summary.business_id,
+                    "versions": head.versions,
+                    "kept_from": head.kept_from,
+                    "runs": summary.runs,
+                    "newest": moment(head.last_now or None),
+                    "horizon": moment(head.horizon),
+                }
+            )
         return False
 
     is_more = on_table(states, read)
@@ -290,19 +277,6 @@ def _show_streams(screen: Screen, states: TablePlace, handler: str | None, prefi
     screen.put({"streams": rows, "more": is_more}, *parts)
 
 
-def _described(summary: StreamSummary) -> dict[str, Any]:
-    head = summary.head
-    return {
-        "handler": summary.handler,
-        "business_id": summary.business_id,
-        "versions": head.versions,
-        "kept_from": head.kept_from,
-        "runs": summary.runs,
-        "newest": moment(head.last_now or None),
-        "horizon": moment(head.horizon),
-    }
-
-
 def count_table(states: TablePlace, scan: ScanOptions, *, quick: bool = False) -> TableCount:
     """Count the contents of a table by handler."""
     count = TableCount()
@@ -310,60 +284,26 @@ def count_table(states: TablePlace, scan: ScanOptions, *, quick: bool = False) -
     return count
 
 
-def _show_stats(
-    screen: Screen, states: TablePlace, at: TablePlace, scan: ScanOptions, *, quick: bool
-) -> None:
-    require_table(states)
-    require_table(at)
-    tokens = asyncio.run(_count_tokens(states, at))
-    count = count_table(states, scan, quick=quick)
-    columns = {name: heading for name, heading in _COLUMNS.items() if not (quick and name in _SLOW)}
-    rows = [{name: _time(each, name) for name in columns} for each in count.handlers]
-    document: dict[str, Any] = {"handlers": rows, "live_tokens": tokens}
-    parts: list[RenderableType] = []
-    if rows:
-        parts.append(make_table(f"Contents of {states.table}", columns, rows))
-    parts.append(f"Live tokens: {tokens:,}")
-    if not quick:
-        document["others"] = {"rows": count.others.rows, "bytes": count.others.bytes}
-        parts.append(
-            f"Others: {counted(count.others.rows, 'row')} of the ledger, tokens etc., {count.others.bytes:,} bytes"
-        )
-    if not rows and not tokens:
-        parts = [f"The table {states.table} contains no business objects and no tokens."]
-    screen.put(document, *parts)
-
-
+_HEADINGS = {"versions": "messages", "kept": "versions kept", "oldest": "oldest version"}
 _SLOW = ("oldest", "rows", "bytes")
-_COLUMNS = {
-    "handler": "handler",
-    "algorithm": "algorithm",
-    "objects": "objects",
-    "versions": "messages",
-    "kept": "versions kept",
-    "unfinished": "unfinished",
-    "letters": "letters",
-    "horizon": "horizon",
-    "oldest": "oldest version",
-    "rows": "rows",
-    "bytes": "bytes",
-}
 
 
-def _time(count: HandlerCount, name: str) -> object:
-    value = getattr(count, name)
-    return moment(value) if name in ("horizon", "oldest") else value
-
-
-async def _count_tokens(states: TablePlace, tokens: TablePlace) -> int:
-    """Count the live tokens. Raises `NotPossibleError` if batches store them in another table."""
-    described = described_algorithm("tokens", None if tokens == states else (tokens.store, tokens.table))
-    async with connect(states.store) as store, connect(tokens.store) as other:
-        found = await Ledger(await store.table(states.table), system_clock).algorithm()
-        algorithm, batch_id = found or ("", "")
-        if algorithm.startswith("tokens") and algorithm != described:
-            raise NotPossibleError(
-                f"The algorithm of batch {batch_id} is {algorithm}: specify the table of the tokens with --token-store "
-                f"and --token-table."
-            )
-        return await TokenStore(await other.table(tokens.table)).count()
+def _show_stats(screen: Screen, states: TablePlace, scan: ScanOptions, *, quick: bool) -> None:
+    require_table(states)
+    count = count_table(states, scan, quick=quick)
+    columns = {name: _HEADINGS.get(name, name) for name in HandlerCount._fields}
+    columns = {name: heading for name, heading in columns.items() if not (quick and name in _SLOW)}
+    rows: list[dict[str, Any]] = []
+    for each in count.handlers:
+        times = {"horizon": moment(each.horizon), "oldest": moment(each.oldest)}
+        rows.append({name: value for name, value in (each._asdict() | times).items() if name in columns})
+    document: dict[str, Any] = {"handlers": rows}
+    parts: list[RenderableType] = [f"The table {states.table} contains no business objects."]
+    if rows:
+        parts = [make_table(f"Contents of {states.table}", columns, rows)]
+    if not quick:
+        others = document["others"] = {"rows": count.others.rows, "bytes": count.others.bytes}
+        if others["rows"]:
+            said = counted(others["rows"], "row")
+            parts.append(f"Others: {said} of the ledger, tokens etc., {others['bytes']:,} bytes")
+    screen.put(document, *parts)

@@ -11,17 +11,15 @@ from decimal import Decimal
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from runtime.batch_options import TablePlace
 from runtime.cli.checks import load_app, require_table
 from runtime.cli.commands.outcomes import open_outcomes
 from runtime.cli.commands.show import count_table
 from runtime.cli.console import Screen, compact_json, counted, iso, make_table
-from runtime.cli.options import AsJson, ScanOptions
+from runtime.cli.options import AsJson, ScanOptions, argument
 from runtime.errors import UsageError
 from runtime.maintenance.statistics import HandlerCount
-from runtime.options import option
+from runtime.options import flag, option
 from runtime.outcome_files import OutcomeFilter
 
 if TYPE_CHECKING:
@@ -44,17 +42,14 @@ _VIEWS = {
 class RowFilter:
     """Options that restrict the rows to read."""
 
-    handler: str | None = option("Read only the streams of this handler.", default=None, metavar="NAME")
+    handler: str | None = option("Read only the streams of this handler.", metavar="NAME")
     business_id: str | None = option(
-        "Read only streams with this business id.", default=None, name="--id", metavar="BUSINESS_ID"
+        "Read only streams with this business id.", name="--id", metavar="BUSINESS_ID"
     )
-    as_of: str | None = option(
-        "Read states as of a time such as 2026-03-01T12:00:00Z.", default=None, metavar="TIME"
-    )
-    batch_id: str | None = option("Read states as of the end of a batch.", default=None, metavar="ID")
+    as_of: str | None = option("Read states as of a time such as 2026-03-01T12:00:00Z.", metavar="TIME")
+    batch_id: str | None = option("Read states as of the end of a batch.", metavar="ID")
     app: str | None = option(
         "With --handler: return states as structs with the fields of its model, instead of JSON.",
-        default=None,
         metavar="MODULE:ATTRIBUTE",
     )
 
@@ -65,38 +60,31 @@ class RowFilter:
 
         stream_query = StreamQuery(self.handler, self.business_id)
         app = None if self.app is None else load_app(self.app)
-        return {
-            TableKind.STATE: Request(
-                TableKind.STATE, stream_query, moment(self.as_of), self.batch_id, app=app
-            ),
-            TableKind.VERSIONS: Request(TableKind.VERSIONS, stream_query, app=app),
-            TableKind.BATCHES: Request(TableKind.BATCHES),
-            TableKind.LETTERS: Request(TableKind.LETTERS, stream_query),
-        }
+        requests = [
+            Request(TableKind.STATE, stream_query, moment(self.as_of), self.batch_id, app=app),
+            Request(TableKind.VERSIONS, stream_query, app=app),
+            Request(TableKind.BATCHES),
+            Request(TableKind.LETTERS, stream_query),
+        ]
+        return {each.kind: each for each in requests}
 
 
 def sql(
     query: Annotated[
         str,
-        typer.Argument(
-            metavar="QUERY",
-            show_default=False,
-            help="A statement in DuckDB's SQL, @window or @stats, or - to read it from standard input.",
+        argument(
+            "QUERY", "A statement in DuckDB's SQL, @window or @stats, or - to read it from standard input."
         ),
     ],
     *,
     states: TablePlace,
     row_filter: RowFilter,
     out: str | None = option(
-        "A folder or URL of outcomes, for the tables `outcomes` and `outputs`.",
-        default=None,
-        metavar="DIR",
+        "A folder or URL of outcomes, for the tables `outcomes` and `outputs`.", metavar="DIR"
     ),
-    allow_files: bool = option(
-        "Allow the query to access files and to load extensions of DuckDB.", default=False
-    ),
+    allow_files: bool = flag("Allow the query to access files and to load extensions of DuckDB."),
     as_json: AsJson = False,
-    as_csv: bool = option("Print comma-separated values.", default=False, name="--csv"),
+    as_csv: bool = flag("Print comma-separated values.", name="--csv"),
 ) -> None:
     r"""Query a table with SQL: `state`, `versions`, `batches`, `letters` and `stats`, and with --out `outcomes`.
 
@@ -136,7 +124,9 @@ def sql(
     found = run(states.store, states.table, query, row_filter.requests(), more, allow_files=allow_files)
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerows([found.columns, *(map(_csv, row) for row in found.rows)])
+        plain = (map(_plain, row) for row in found.rows)
+        rows = ([v if v is None or isinstance(v, str) else compact_json(v) for v in row] for row in plain)
+        writer.writerows([found.columns, *rows])
         return
     cells = [
         [v if v is None or isinstance(v, str | int | datetime) else compact_json(_plain(v)) for v in row]
@@ -146,11 +136,6 @@ def sql(
         {"columns": found.columns, "rows": [list(map(_plain, row)) for row in found.rows]},
         make_table(counted(len(cells), "row"), found.columns, cells),
     )
-
-
-def _csv(value: Any) -> str:  # noqa: ANN401 - a value of a column
-    plain = _plain(value)
-    return "" if plain is None else plain if isinstance(plain, str) else compact_json(plain)
 
 
 def _stats(states: TablePlace) -> pa.Table:

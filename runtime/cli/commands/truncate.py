@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from rich.console import RenderableType
+from rich.text import Text
 
 from eventstore import Table, connect
 from runtime.algorithms.choice import AlgorithmName, described_algorithm, published_by_nobody
@@ -30,15 +31,14 @@ from runtime.cli.options import (
     only,
 )
 from runtime.clock import moment, system_clock
-from runtime.documents.protocol import DocumentSweep, Swept
-from runtime.documents.store import existing_documents
+from runtime.documents import DocumentSweep, Swept, existing_documents
 from runtime.errors import UsageError
 from runtime.leases import CleanUpLease
 from runtime.ledger.batch import OpenBatches
 from runtime.ledger.ledger import STATE_BASED, Ledger
 from runtime.maintenance.policies import NO_RULES, Policies, Policy, Scope, existing
 from runtime.messages.envelope import canonical
-from runtime.options import option
+from runtime.options import flag, option
 from runtime.processor import Processor
 from runtime.retries import RetryPolicy, until_undisturbed
 
@@ -51,41 +51,32 @@ class PolicyOptions:
     """Options that manage policies instead of cleaning up."""
 
     policy: Literal["set", "list", "remove"] | None = option(
-        "Clean up nothing: store the given rules in the table, list its rules, or remove them.",
-        default=None,
+        "Clean up nothing: store the given rules in the table, list its rules, or remove them."
     )
     handler: str | None = option(
-        "With --policy: for the streams of this handler. Default: all.",
-        default=None,
-        metavar="NAME",
-        is_rare=True,
+        "With --policy: for the streams of this handler. Default: all.", metavar="NAME", is_rare=True
     )
     stream: str | None = option(
-        "With --policy: for the stream of --handler and this business id.",
-        default=None,
-        metavar="ID",
-        is_rare=True,
+        "With --policy: for the stream of --handler and this business id.", metavar="ID", is_rare=True
     )
-    hold: bool = option(
+    hold: bool = flag(
         "With --policy set: truncate nothing of it, whatever the rules, until --policy remove --hold.",
-        default=False,
         is_rare=True,
     )
 
-    def carry_out(self, states: TablePlace, choices: TruncationChoices, screen: Screen) -> bool:
+    def carry_out(self, states: TablePlace, choices: TruncationChoices, screen: Screen, *, yes: bool) -> bool:
         """Set, list or remove policies. Return False if this was not requested. Raises `UsageError`."""
         scope = Scope(self.handler, self.stream)
         if self.policy is None:
             if self.hold or scope != Scope():
                 raise UsageError("--handler, --stream and --hold need --policy set or remove.")
             return False
-        of_policy = [each.name for each in fields(RetentionRules)]
-        rules = RetentionRules(**{name: getattr(choices, name) for name in of_policy})
+        rules = RetentionRules(**{name: getattr(choices, name) for name in _RULES})
         if self.policy != "set" and rules != RetentionRules():
             raise UsageError(f"--policy {self.policy} takes no rules: omit them.")
         if self.policy == "list" and (self.hold or scope != Scope()):
             raise UsageError("--policy list lists all policies: omit --handler, --stream and --hold.")
-        others = [each for each in fields(choices) if each.name not in of_policy]
+        others = (each for each in fields(choices) if each.name not in _RULES)
         given = next((each.name for each in others if getattr(choices, each.name) != each.default), None)
         if given is not None:
             raise UsageError(f"A policy consists of rules only: omit --{given.replace('_', '-')}.")
@@ -98,13 +89,14 @@ class PolicyOptions:
             screen.put(_document(policy), _table([policy]))
         elif self.policy == "list":
             policies = on_table(states, lambda table: Policies(table, system_clock).all())
-            screen.put(
-                {"policies": [_document(each) for each in policies]},
-                _table(policies) if policies else "The table has no policies.",
-            )
+            screen.put({"policies": [*map(_document, policies)]}, _table(policies))
         else:
-            policy = on_table(states, partial(self._remove, scope))
-            said = f"The {'hold is lifted' if self.hold else 'rules are removed'} for {_named(scope)}."
+            found = on_table(states, partial(self._find, scope)).scope
+            confirm(f"Removing the {'hold' if self.hold else 'rules'} for {found}", yes=yes)
+            # Removing rules never lifts a hold.
+            change: dict[str, Any] = {"hold": False} if self.hold else {"rules": None}
+            policy = on_table(states, lambda table: Policies(table, system_clock).change(found, **change))
+            said = f"The {'hold is lifted' if self.hold else 'rules are removed'} for {found}."
             screen.put(_document(policy), said, *(["It is still held."] if policy.hold else []))
         return True
 
@@ -116,64 +108,41 @@ class PolicyOptions:
             policy = await policies.change(scope, hold=True)
         return policy
 
-    async def _remove(self, scope: Scope, table: Table) -> Policy:
-        """Remove the rules, or lift the hold. Removing rules never lifts a hold."""
+    async def _find(self, scope: Scope, table: Table) -> Policy:
         policies = Policies(table, system_clock)
         policy = await policies.get(scope)
         if not policy.etag and scope.business_id is not None:  # stored under the canonical id
-            scope = replace(scope, business_id=canonical(scope.business_id))
-            policy = await policies.get(scope)
+            policy = await policies.get(replace(scope, business_id=canonical(scope.business_id)))
         if (not policy.hold) if self.hold else (policy.rules is None):
             missing = "is no hold" if self.hold else "are no rules"
-            raise UsageError(f"There {missing} for {_named(scope)}: `--policy list` lists all policies.")
-        if self.hold:
-            return await policies.change(scope, hold=False)
-        return await policies.change(scope, rules=None)
+            raise UsageError(f"There {missing} for {scope}: `--policy list` lists all policies.")
+        return policy
 
 
-def _named(scope: Scope) -> str:
-    return "the table" if scope.handler is None else str(scope)
+_RULES = [each.name for each in fields(RetentionRules)]
+_AGES = ("older_than", "redelivery_window", "acknowledged_after")
 
 
 def _document(policy: Policy) -> dict[str, Any]:
-    rules = policy.rules
-
-    def seconds(microseconds: int | None) -> int | None:
-        return None if microseconds is None else microseconds // 1_000_000
-
-    return {
-        "handler": policy.scope.handler,
-        "stream": policy.scope.business_id,
-        "older_than_seconds": seconds(rules.older_than) if rules else None,
-        "keep_last": rules.keep_last if rules else None,
-        "redelivery_window_seconds": seconds(rules.redelivery_window) if rules else None,
-        "allow_undated": rules.allow_undated if rules else None,
-        "acknowledged_after_seconds": seconds(rules.acknowledged_after) if rules else None,
-        "hold": policy.hold,
-        "set_at": moment(policy.set_at),
+    rules = asdict(policy.rules) if policy.rules else dict.fromkeys(_RULES)
+    named = {
+        f"{name}_seconds" if name in _AGES else name: value // 1_000_000 if name in _AGES and value else value
+        for name, value in rules.items()
     }
+    scope = {"handler": policy.scope.handler, "stream": policy.scope.business_id}
+    return {**scope, **named, "hold": policy.hold, "set_at": moment(policy.set_at)}
 
 
 def _table(policies: Sequence[Policy]) -> RenderableType:
-    columns = [
-        "for",
-        "older than",
-        "keep last",
-        "redelivery window",
-        "undated",
-        "acknowledged",
-        "hold",
-        "set at",
-    ]
+    if not policies:
+        return Text("The table has no policies.")
     rows = []
     for policy in policies:
-        rules = policy.rules or RetentionRules()
-        undated = ("cut" if rules.allow_undated else "kept") if policy.rules else None
-        ages = (rules.older_than, rules.redelivery_window or None, rules.acknowledged_after)
-        older, window, acknowledged = (None if age is None else duration_text(age) for age in ages)
-        held, set_at = "held" if policy.hold else None, moment(policy.set_at)
-        rows.append((str(policy.scope), older, rules.keep_last, window, undated, acknowledged, held, set_at))
-    return make_table("Policies", columns, rows)
+        rules = asdict(policy.rules) if policy.rules else dict.fromkeys(_RULES)
+        rules |= {name: duration_text(rules[name]) for name in _AGES if rules[name]}
+        held = "held" if policy.hold else None
+        rows.append({"for": str(policy.scope), **rules, "hold": held, "set_at": moment(policy.set_at)})
+    return make_table("Policies", tuple(rows[0]), rows)
 
 
 _SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes", "letters")
@@ -293,17 +262,14 @@ def _sweep(
         return await sweep.sweep(dead_after)
 
     swept = on_table(states, partial(sweep, only_look=dry_run or not yes))
-    is_some = bool(swept.attempts or swept.documents)
-    if is_some and not (dry_run or yes):
-        confirm(f"Deleting {counted(swept.documents, 'orphaned document')}", yes=False)
-        swept = on_table(states, partial(sweep, only_look=False))
-    if is_some:
-        of = f"{counted(swept.attempts, 'attempt')} that never committed"
-        late = "attempts abandoned before"
-        deleted = f"Dry run: up to {swept.documents:,}" if dry_run else f"Deleted {swept.documents:,}"
-        noun = "document" if swept.documents == 1 else "documents"
-        would = " would be deleted" if dry_run else ""
-        screen.show(f"{deleted} {noun} of {of if swept.attempts else late}{would}.")
+    if swept.attempts or swept.documents:
+        if not (dry_run or yes):
+            confirm(f"Deleting {counted(swept.documents, 'orphaned document')}", yes=False)
+            swept = on_table(states, partial(sweep, only_look=False))
+        documents_, attempts = counted(swept.documents, "document"), counted(swept.attempts, "attempt")
+        of = f"{attempts} that never committed" if swept.attempts else "attempts abandoned before"
+        would = f"Dry run: up to {documents_} of {of} would be deleted."
+        screen.show(would if dry_run else f"Deleted {documents_} of {of}.")
     reasons = {
         f"begun less than {dead_after} ago (--dead-after)": swept.young,
         "of an unfinished batch: resume it with its id, or abandon it": swept.open,
@@ -394,7 +360,6 @@ class CleanUpOptions(ScanOptions):
 
     master: str | None = option(
         "The Spark master. By default, versions are truncated on local[*,4], and ids deleted in this process.",
-        default=None,
         metavar="MASTER",
     )
 
@@ -419,7 +384,7 @@ def truncate(
     states: TablePlace,
     choices: TruncationChoices,
     policy: PolicyOptions,
-    only_: CleanUpKind | None = option("Clean up only these.", default=None, name="--only"),
+    only_: CleanUpKind | None = option("Clean up only these.", name="--only"),
     options: Annotated[BatchOptions, only("documents", "algorithm")],
     dead_after: timedelta = option(
         "With --documents: skip single messages that began more recently, because they may be in progress.",
@@ -461,7 +426,7 @@ def truncate(
     Only one truncation of a table runs at a time. After an interruption, run it again to finish.
     """
     screen, dry_run = Screen(as_json), choices.dry_run
-    if policy.carry_out(states, choices, screen):
+    if policy.carry_out(states, choices, screen, yes=yes):
         return
     states = require_table(states)
     kinds = _kinds(states, choices, options, only_)

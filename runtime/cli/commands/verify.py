@@ -18,7 +18,7 @@ from runtime.cli.console import Screen, counted, make_table
 from runtime.cli.failures import FAILED
 from runtime.cli.options import AppSpec, AsJson, Limit, Messages, ScanOptions, SparkOptions
 from runtime.maintenance.check import Checked, check_table
-from runtime.options import option
+from runtime.options import flag
 
 if TYPE_CHECKING:
     from runtime.spark.verification import FirstDifference, VerdictCount
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 def check(
     *,
     states: TablePlace,
-    repair: bool = option(
-        "Rebuild derived data: the index of message ids, counts and markers.", default=False
-    ),
+    repair: bool = flag("Rebuild derived data: the index of message ids, counts and markers."),
     scan: ScanOptions,
     limit: Limit = 50,
     as_json: AsJson = False,

@@ -22,7 +22,7 @@ from runtime.algorithms.choice import BatchAlgorithm, Dependencies, make_batch_a
 from runtime.algorithms.state_based.algorithm import MAX_CHUNK_DELIVERIES, SMALL_DELIVERIES, StreamsTogether
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.dead_letters import TableLetters
-from runtime.documents.store import open_documents
+from runtime.documents import open_documents
 from runtime.errors import StoredDataError
 from runtime.ledger.batch import NOTHING, BatchContext, Seen
 from runtime.messages.envelope import Envelopes, id_key, unpack_envelope

@@ -159,4 +159,3 @@ def test_tokens_are_issued_for_a_log_and_dead_letters_keep_theirs(said):
         ("Account", 0),
         ("Mail", 0),
     ]
-    assert document["live_tokens"] == 1

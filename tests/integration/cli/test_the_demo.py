@@ -1,4 +1,4 @@
-"""The demo keeps its promises: duplicates change nothing and give the same, and what is cut comes too late.
+"""The demo keeps its promises: duplicates change nothing and give the same.
 
 A twentieth of its games and messages show that too; as it is, and in a process of its own, it is for `make test-all`.
 """
@@ -15,7 +15,7 @@ from runtime.cli.commands import demo
 from tests.integration.cli.folder import Folder
 from tests.plugins.spark import Workplace
 
-SIZES = {demo: ("GAMES", "MESSAGES", "LATER_MESSAGES", "REDELIVERED")}
+SIZES = {demo: ("GAMES", "MESSAGES")}
 
 
 @pytest.fixture(scope="module", params=[20, pytest.param(1, marks=pytest.mark.thorough)])
@@ -88,16 +88,6 @@ def test_the_second_run_changes_no_state(told, part):
     assert told["compared"]["same_states"]
     assert first == second
     assert (first["streams"], first["versions"]) == (1_000 // part, 35_000 // part)
-
-
-def test_truncation_cuts_the_first_day(told, part):
-    assert told["next_day"]["counts"]["processed"] == 3_500 // part
-    assert (told["truncation"]["cut"], told["truncation"]["versions"]) == (1_000 // part, 35_000 // part)
-
-
-def test_copies_of_what_was_cut_come_too_late(told, part):
-    assert told["redelivery"]["counts"] == {"outputs": 0, "too_late": 1_000 // part}
-    assert told["redelivery"]["same_states"]
 
 
 def test_the_leader_board_counts_every_shot_once(told):

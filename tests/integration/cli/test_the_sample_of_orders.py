@@ -15,18 +15,15 @@ from typing import Any
 import pytest
 
 from eventstore import connect
-from runtime.documents.store import FolderDocuments
+from runtime.documents import FolderDocuments
 from runtime.publishing.publisher import Record
 from runtime.publishing.records import RECORD, read_record, rows_of
-from samples.orders import __main__ as program
-from samples.orders import servers
-from samples.orders.servers import EMBEDDED, Places, steps, write_log
+from samples.orders.__main__ import EMBEDDED, ORDERS, Places, steps, write_log
 from samples.orders.warehouse import check, paid_orders
 from tests.docs.pasting import beside_the_project, marked, paste
 from tests.plugins.kafka import running_kafka
 from tests.plugins.spark import Workplace
-
-ORDERS = 40
+from tests.support import servers
 
 
 @pytest.fixture(scope="module")
@@ -145,12 +142,11 @@ def test_the_commands_of_its_page_run_it_and_leave_no_server(tmp_path):
 
 def test_servers_that_are_not_installed_are_named_with_what_installs_them(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["samples.orders", "--servers"])
     for name in ("Azurite", "Redis"):
         monkeypatch.setitem(servers._PROGRAMS, name, lambda: None)
 
     with pytest.raises(SystemExit) as ended:
-        program.main()
+        servers.main()
 
     assert str(ended.value) == "Not installed: Azurite, Redis. Run `make setup-servers` in the clone."
 

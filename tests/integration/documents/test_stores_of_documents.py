@@ -11,7 +11,7 @@ from eventstore import StoreUnavailableError, drive
 from handlers import DocumentReference
 from handlers.context import new_document
 from runtime import UsageError
-from runtime.documents.store import FolderDocuments, open_documents, open_place, portable_url
+from runtime.documents import FolderDocuments, open_documents, open_place, portable_url
 from tests.unit.runtime.documents.letters_desk import Office, ask
 
 _numbers = itertools.count(1)

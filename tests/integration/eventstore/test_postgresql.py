@@ -33,9 +33,9 @@ from eventstore import (
 )
 from eventstore.backends.postgres import FORMAT, PostgresStore, PostgresTable
 from eventstore.port import pages, pause
-from samples.orders.servers import postgresql_server
 from tests.support.names import new_name
 from tests.support.postgresql import administer
+from tests.support.servers import postgresql_server
 
 
 @pytest.fixture

@@ -31,10 +31,10 @@ from eventstore import (
 from eventstore.backends import postgres
 from eventstore.backends.postgres import PostgresStore, PostgresTable
 from eventstore.port import pages, pause
-from samples.orders.servers import postgresql_server
 from tests.support.lossy_proxy import Fault
 from tests.support.names import new_name
 from tests.support.postgresql import PostgresProxy, administer, pgbouncer, standby, until
+from tests.support.servers import postgresql_server
 
 IMPATIENT = "?options=-clock_timeout%3D200ms"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from runtime.cli.commands.init import template
+from runtime.cli.commands.project import template
 from samples.shooting_range.log import generate
 from tests.docs.pasting import beside_the_project, marked, paste
 from tests.plugins.azurite import free_port

@@ -20,11 +20,10 @@ from pyarrow import dataset, fs
 from eventstore import Operation, connect
 from eventstore.port import Verb
 from runtime import Output, Processor, UsageError
-from runtime.documents.protocol import PREFIX
+from runtime.documents import PREFIX
 from runtime.file_systems import open_folder, within
 from runtime.spark import run_batch
-from samples.invoices import app
-from samples.invoices.handlers import InvoiceIssued
+from samples.invoices import InvoiceIssued, app
 from tests.support.faults import DieOnceAfter
 from tests.support.outcomes import by_status
 from tests.support.streaming import put, stream

@@ -9,9 +9,9 @@ import pytest
 
 from handlers import Context
 from handlers.context import new_document
+from runtime import documents as protocol
 from runtime.algorithms.state_based.decide import Invoker
-from runtime.documents import protocol
-from runtime.documents.protocol import Documents, DocumentSweep, delete
+from runtime.documents import Documents, DocumentSweep, delete
 from tests.model.mistakes.mistake import ALONE_CRASH, ALONE_LOSS, Mistakes, giving, instead_of
 from tests.model.mistakes.state_based import publish_first
 from tests.model.scenarios.pictures import SWEPT, illustrated

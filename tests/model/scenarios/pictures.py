@@ -17,8 +17,7 @@ from runtime.algorithms.algorithm import AT_ONCE
 from runtime.algorithms.state_based import algorithm as state_based
 from runtime.algorithms.state_based.truncation import DAY
 from runtime.clock import Clock
-from runtime.documents.protocol import MARKER, Documents, DocumentSweep
-from runtime.documents.store import DocumentStore
+from runtime.documents import MARKER, Documents, DocumentStore, DocumentSweep
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
 from runtime.messages.envelope import Envelope

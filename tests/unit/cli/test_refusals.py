@@ -229,7 +229,6 @@ show ON ShootingRange 1 --version 1 --message m    => 2 --version and --message 
 show ON ShootingRange --version 1                  => 2 --diff need HANDLER and BUSINESS_ID
 show ON ShootingRange --stats                      => 2 omit HANDLER, --prefix
 show ON --stats --master lokal                     => 2 'lokal' is not a Spark master: use local[*]
-show ON --stats --token-table others               => 1 There is no table others
 show ON ShootingRange GAME --version 4             => 1 There is no version 4: the newest is 3.
 show ON ShootingRange GAME --message m9            => 1 Message m9 made none of the versions kept.
 sql ON 'select * from outputs'                     => 2 --out

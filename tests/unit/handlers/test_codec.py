@@ -30,7 +30,7 @@ from pydantic.alias_generators import to_camel
 from handlers import CodecError, Message, State
 from handlers.codec import Codec, all_problems, check_model
 from samples.orders.domain import OrderData, PlaceOrder
-from samples.shooting_range.domain import FireAt, Hit, ShootingRangeData
+from samples.shooting_range.handlers import FireAt, Hit, ShootingRangeData
 from tests.unit.handlers.processes import run_python
 
 Loudness = NewType("Loudness", int)

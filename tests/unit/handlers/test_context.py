@@ -20,8 +20,7 @@ from handlers import (
 )
 from handlers import context as limits
 from handlers.guard import guarded
-from samples.invoices import app
-from samples.invoices.handlers import PlaceOrder
+from samples.invoices import PlaceOrder, app
 
 
 class Rang(Message, name="BellRang"):

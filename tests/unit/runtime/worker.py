@@ -10,7 +10,7 @@ from eventstore import Table, drive
 from handlers import App
 from runtime.algorithms.choice import AlgorithmName, Dependencies, make_batch_algorithms
 from runtime.clock import Clock
-from runtime.documents.store import DocumentStore
+from runtime.documents import DocumentStore
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from handlers.lint import Target, check
 from handlers.testing import HandlerSpec
-from samples.invoices import handlers as invoices
-from samples.invoices.handlers import InvoiceIssued, Invoices, PlaceOrder, render
+from samples import invoices
+from samples.invoices import InvoiceIssued, Invoices, PlaceOrder, render
 
 ORDER = PlaceOrder(customer="Ada", item="A book", price=Decimal("12.90"))
 PDF = {"name": "n", "sha256": "0" * 64, "size": 1, "media_type": "application/pdf"}

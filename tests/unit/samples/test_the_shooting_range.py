@@ -6,15 +6,16 @@ import pytest
 
 from handlers.testing import HandlerSpec, check_determinism
 from samples.shooting_range import app
-from samples.shooting_range.domain import (
+from samples.shooting_range.handlers import (
     FireAt,
     Hit,
+    LeaderBoard,
     LeaderBoardData,
     Missed,
+    ShootingRange,
     ShootingRangeData,
     StartNewRound,
 )
-from samples.shooting_range.handlers import LeaderBoard, ShootingRange
 
 GAME = UUID("7d444840-9dc0-11d1-b245-5ffdce74fad2")
 SHOT = UUID("00000000-0000-8000-8000-000000000001")

@@ -129,11 +129,11 @@ def test_a_dry_run_of_a_redrive_says_what_would_be_redriven(consistent, refused,
     consistent("letters", *ON_STORE, "--message", message_id(10), "--export", "edit.jsonl")
     new = ("--edit", "edit.jsonl", "--batch-id", "new")
     some = consistent("letters", "redrive", *APP, *ON_STORE, *new, "--dry-run", "--json")
-    assert (some.document["count"], "0 of 1 edited line" in some.err) == (1, True)
+    assert (some.document["count"], "that differ: 0 of 1." in some.err) == (1, True)
     mended = json.loads((tmp_path / "edit.jsonl").read_text()) | {"body": {"game_id": GAME, "position": 5}}
     (tmp_path / "mended.jsonl").write_text(json.dumps(mended))
     said = consistent("letters", "redrive", *APP, *ON_STORE, "--edit", "mended.jsonl", "--dry-run")
-    assert "1 of 1 edited line" in said.err
+    assert "that differ: 1 of 1." in said.err
     every = consistent(
         "letters", "redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--all", "--dry-run", "--json"
     )

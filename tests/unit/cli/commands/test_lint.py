@@ -165,6 +165,6 @@ def test_what_cannot_be_checked(consistent, here, arguments, sentence):
 
 
 def test_the_samples_are_clean(consistent):
-    said = consistent("lint", "samples.shooting_range:app", "samples.shooting_range.domain")
+    said = consistent("lint", "samples.shooting_range:app", "samples.shooting_range.handlers")
 
     assert said.code == 0

@@ -338,9 +338,7 @@ def test_where_the_outcomes_of_a_batch_with_an_outbox_are_is_said_when_it_is_giv
 
     assert "run --unfinished" in consistent("batches", *ON_STORE, "--abandon", "new", "--yes").out
     said = consistent("batches", *ON_STORE, "--abandon", "half", "--yes").out.replace("\n", " ")
-    assert (
-        "The outcomes of its committed round are in outcomes/batch_id=half: publish them from there" in said
-    )
+    assert "The outcomes of 1 committed round are in outcomes/batch_id=half: publish them from there" in said
 
 
 def test_a_published_batch_cannot_be_given_up(consistent, batches):

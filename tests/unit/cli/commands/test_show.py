@@ -252,12 +252,11 @@ def test_stats_count_what_is_there_and_what_is_unfinished(consistent, worked):
 
     (counted,) = document["handlers"]
     assert [counted[name] for name in ("objects", "versions", "kept", "unfinished")] == [1, 2, 1, 1]
-    assert (document["live_tokens"], "others" in document) == (2, False)
+    assert "others" not in document
     said = consistent("show", "--stats", *ON_STORE, "--quick")
     assert ["ShootingRange", "tokens", "1", "2", "1", "1", "0", "-"] in [
         line.split() for line in said.out.splitlines()
     ]
-    assert "Live tokens: 2" in said.out
 
 
 def test_stats_of_a_state_based_table(consistent, store):
@@ -265,11 +264,10 @@ def test_stats_of_a_state_based_table(consistent, store):
 
     found = [(each["handler"], each["versions"], each["kept"]) for each in document["handlers"]]
     assert found == [("LeaderBoard", 2, 2), ("ShootingRange", 4, 4)]
-    assert document["live_tokens"] == 0
     assert {each["oldest"] for each in document["handlers"]} == {"2026-03-01T12:00:00Z"}
     assert [each["rows"] for each in document["handlers"]] == [1, 2]
     assert document["others"] == {"rows": 0, "bytes": 0}
-    assert "Others: 0 rows of the ledger" in consistent("show", "--stats", *ON_STORE).out
+    assert "Others" not in consistent("show", "--stats", *ON_STORE).out
 
 
 def test_stats_of_a_table_that_holds_nothing(consistent, tmp_path):
@@ -278,15 +276,4 @@ def test_stats_of_a_table_that_holds_nothing(consistent, tmp_path):
     on_store(f"sqlite:///{tmp_path}/store.db", nothing)
 
     said = consistent("show", "--stats", *ON_STORE)
-    assert said.out == "The table games contains no business objects and no tokens.\n"
-
-
-def test_stats_do_not_count_tokens_where_they_are_not(consistent, worked, tmp_path):
-    there = ["--token-store", "sqlite:///other.db", "--token-table", "seen"]
-    worked("tokens", f"tokens in seen of sqlite:///{tmp_path}/other.db", elsewhere=True)
-
-    said = consistent("show", "--stats", *ON_STORE)
-
-    assert (said.code, said.out) == (1, "")
-    assert "specify the table of the tokens with --token-store and --token-table" in said.err
-    assert consistent("show", "--stats", *ON_STORE, *there, "--json").document["live_tokens"] == 1
+    assert said.out == "The table games contains no business objects.\n"

@@ -64,17 +64,26 @@ def test_rules_and_hold_are_set_and_removed_apart(policy):
     assert listed(policy)[None, None]["hold"]
     assert listed(policy)[None, None]["older_than_seconds"] is None
 
-    said = policy("remove")
+    said = policy("remove", "--yes")
     assert (said.code, said.out) == (0, "The rules are removed for the table.\nIt is still held.\n")
     assert listed(policy)[None, None]["hold"]
-    assert policy("remove", "--hold").out == "The hold is lifted for the table.\n"
+    assert policy("remove", "--hold", "--yes").out == "The hold is lifted for the table.\n"
     assert listed(policy) == {}
+
+
+def test_a_policy_is_not_removed_without_confirmation(policy):
+    policy("set", "--hold")
+
+    said = policy("remove", "--hold")
+
+    assert (said.code, listed(policy)[None, None]["hold"]) == (2, True)
+    assert "confirm with --yes" in said.err
 
 
 def test_a_policy_of_an_object_is_removed_by_any_spelling_of_its_id(policy):
     policy("set", *GAMES, "--stream", GAME, "--hold")
 
-    said = policy("remove", *GAMES, "--stream", GAME.upper(), "--hold")
+    said = policy("remove", *GAMES, "--stream", GAME.upper(), "--hold", "--yes")
 
     assert (said.code, listed(policy)) == (0, {}), said.err
 

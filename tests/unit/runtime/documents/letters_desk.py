@@ -15,8 +15,7 @@ from handlers import App, Context, DocumentReference, Handler, Message, State, h
 from runtime import Envelope, Outcome, Output, Processor
 from runtime.algorithms.state_based.truncation import DAY
 from runtime.clock import system_clock
-from runtime.documents.protocol import MARKER
-from runtime.documents.store import DocumentStore, FolderDocuments
+from runtime.documents import MARKER, DocumentStore, FolderDocuments
 from tests.unit.runtime.accidents import At
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows

@@ -8,7 +8,7 @@ import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, drive
 from runtime import Envelope, Outcome
-from runtime.documents.protocol import DocumentSweep, Swept, registrations_of
+from runtime.documents import DocumentSweep, Swept, registrations_of
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.versions import limits
 from tests.unit.runtime.documents.letters_desk import Office, WatchedDocuments, app, ask, nothing

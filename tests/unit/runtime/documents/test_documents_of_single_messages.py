@@ -7,7 +7,7 @@ from handlers import App, Context, DocumentReference, Handler, handles
 from runtime import Output, Processor, UsageError
 from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.state_based.replay import Verdict, Verifier
-from runtime.documents.store import FolderDocuments
+from runtime.documents import FolderDocuments
 from runtime.messages.parsing import prepare
 from tests.unit.runtime.accidents import At, CrashError, crash, lose_answer
 from tests.unit.runtime.documents.letters_desk import (

@@ -9,7 +9,7 @@ import pytest
 from eventstore import InterceptedTable, StoreUnavailableError, drive
 from runtime.algorithms.state_based.truncation import DAY
 from runtime.clock import system_clock
-from runtime.documents.store import ListedDocuments
+from runtime.documents import ListedDocuments
 from runtime.maintenance.forget import Tables, forget, referenced_documents
 from tests.unit.runtime.accidents import CrashError, crash, lose_answer
 from tests.unit.runtime.documents.letters_desk import (

@@ -12,8 +12,8 @@ from runtime import Output, Processor
 from runtime.algorithms.outbox.stores import DeduplicationStore, Token, TokenStore, first_name
 from runtime.algorithms.state_based.truncation import RetentionRules
 from runtime.dead_letters import Selection, discard, find_letters
-from runtime.documents.protocol import MARKER, Registration, registrations_of
-from runtime.documents.protocol import PREFIX as REGISTRATION
+from runtime.documents import MARKER, Registration, registrations_of
+from runtime.documents import PREFIX as REGISTRATION
 from runtime.leases import CleanUpLease
 from runtime.ledger.batch import BatchKey
 from runtime.ledger.ledger import Ledger

@@ -27,7 +27,7 @@ from runtime.spark.worker.connection import open_table
 from runtime.spark.worker.job import FoldJob, rare_collections
 from runtime.versions.stream import summaries
 from samples.shooting_range import app
-from samples.shooting_range.domain import FireAt, ShootingRangeData
+from samples.shooting_range.handlers import FireAt, ShootingRangeData
 from tests.support.logs import GAME, message_id
 from tests.support.routed import routed, rows_of
 from tests.unit.runtime import diary

@@ -19,8 +19,7 @@ from runtime.errors import DifferenceError
 from runtime.ledger.batch import BatchContext
 from runtime.versions.readable import Change
 from runtime.versions.stream import versions
-from samples.shooting_range.domain import FireAt, StartNewRound
-from samples.shooting_range.handlers import ShootingRange
+from samples.shooting_range.handlers import FireAt, ShootingRange, StartNewRound
 from tests.unit.handlers.processes import run_python
 from tests.unit.handlers.test_specifications import Bell as ChurchBell
 from tests.unit.handlers.test_specifications import Drew

@@ -1,14 +1,14 @@
-"""Azurite, PostgreSQL and Redis for one run of the sample, on free ports of this machine.
+"""Azurite, PostgreSQL and Redis for one run, on free ports of this machine.
 
-Their data is in a temporary folder. `make setup-servers` installs them.
+Their data is in a temporary folder. `make setup-servers` installs them. `python -m tests.support.servers` runs the
+sample of orders on them.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -20,69 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.documents.store import open_place
-from samples.orders.log import generate
-
-# The steps are shell commands. Each resumes if it was killed and is idempotent, so all of them can be run again.
-
-LOG = "orders.jsonl"
-BATCH = "orders-1"
-_ORDERS = 40
-
-
-class Places(NamedTuple):
-    """The URLs of states, documents, the warehouse's table, and the keys of letters.
-
-    If `keys` is None, the keys are in the table of the states.
-    """
-
-    store: str = "sqlite:///store.db"
-    documents: str = "documents"
-    warehouse: str = "sqlite:///warehouse.db"
-    keys: str | None = None
-
-
-EMBEDDED = Places()
-"""Files in the working folder of the steps."""
-
-
-def steps(places: Places) -> Iterator[str]:
-    """Yield the commands in order: handle, publish, send letters, and list the orders that the warehouse can send."""
-    batch = f"--batch {BATCH} --store {places.store} --table orders"
-    yield (
-        f"consistent run --app samples.orders:app --messages {LOG} --cascade --batch-id {BATCH} --out outcomes "
-        f"--store {places.store} --table orders --documents {places.documents}"
-    )
-    yield f"consistent publish {batch} --to {places.warehouse} --types OrderPaid --map OrderPaid=paid_orders"
-    letters = "--types CustomerTold --customer customer --strategy at-most-once"
-    keys = f" --keys {places.keys}" if places.keys else ""
-    yield f"consistent publish {batch} --to samples.orders.post:send {letters}{keys}"
-    yield f"python -m samples.orders.warehouse {places.warehouse} {places.documents}"
-
-
-_LETTERS_ARE_LEFT = 3
-"""The exit code of `consistent publish` if dead letters remain: here, for the customer who has moved."""
-
-
-def run(places: Places, folder: Path) -> None:
-    """Write the log into a folder, and run each step there. Exits with the code of a step that fails."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_log(folder)
-    for step in steps(places):
-        print(f"\n{step}", flush=True)
-        program, *arguments = shlex.split(step)
-        module = ["-m", "runtime"] if program == "consistent" else []
-        done = subprocess.run([sys.executable, *module, *arguments], cwd=folder, check=False)
-        if done.returncode not in (0, _LETTERS_ARE_LEFT):
-            sys.exit(done.returncode)
-
-
-def write_log(folder: Path) -> None:
-    """Write the log into a folder, unless it exists."""
-    file = folder / LOG
-    if not file.exists():
-        file.write_text("".join(f"{json.dumps(row)}\n" for row in generate(_ORDERS)))
-
+from runtime.documents import open_place
+from samples.orders.__main__ import FOLDER, Places, run
 
 _ROOT = Path(__file__).parents[2]
 _START_SECONDS = 60
@@ -254,3 +193,19 @@ def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
         else:
             return
     raise ChildProcessError(f"{process.args!r} did not start:\n{log.read_text(errors='replace')}")
+
+
+def main() -> None:
+    """Run the sample of orders on servers that end with it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the servers, too
+    folder = FOLDER / "servers"
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        with running_servers() as places:
+            run(places, folder)
+    except MissingServersError as missing:
+        sys.exit(str(missing))
+
+
+if __name__ == "__main__":
+    main()

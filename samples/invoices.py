@@ -1,12 +1,18 @@
-"""The messages, state and handler of a customer's invoices."""
+"""Invoices: each is rendered to a PDF that shows the current time, and announced with the hash of the PDF.
+
+Use `--app samples.invoices:app`. It needs fpdf2: pip install fpdf2.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 
-from handlers import Context, DocumentReference, Handler, Message, State, handles
-from samples.pdf import print_page
+from fpdf import FPDF
+
+from handlers import App, Context, DocumentReference, Handler, Message, State, handles
 
 
 class PlaceOrder(Message):
@@ -26,18 +32,12 @@ class InvoiceIssued(Message):
     document: DocumentReference
 
 
-# The state of a customer.
-
-
 class CustomerData(State):
     """The number of a customer's invoices, their total, and the newest of them."""
 
     invoices: int = 0
     total: Decimal = Decimal()
     newest: DocumentReference | None = None
-
-
-# The invoices of a customer, one for each order.
 
 
 class Invoices(Handler[CustomerData]):
@@ -60,3 +60,21 @@ class Invoices(Handler[CustomerData]):
 def render(order: PlaceOrder, number: int) -> bytes:
     """Return the PDF of an invoice."""
     return print_page(f"Invoice {number}", (f"For {order.customer}", f"{order.item}: {order.price} EUR"))
+
+
+def print_page(title: str, lines: Iterable[str]) -> bytes:
+    """Return a PDF page that shows the time of printing, so no two are alike: capture the result."""
+    page = FPDF()
+    page.add_page()
+    page.set_font("Helvetica", size=8)
+    page.cell(text=f"Printed {datetime.now(UTC).isoformat()}", align="R", w=0, new_x="LMARGIN", new_y="NEXT")
+    for size, text in ((18, title), *((12, line) for line in lines)):
+        page.set_font("Helvetica", size=size)
+        # The encoding of built-in fonts.
+        page.cell(
+            text=text.encode("latin-1", "replace").decode("latin-1"), h=10, new_x="LMARGIN", new_y="NEXT"
+        )
+    return bytes(page.output())
+
+
+app = App(Invoices)

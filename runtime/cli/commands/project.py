@@ -1,29 +1,81 @@
-"""`consistent config`: show the values of options and their sources."""
+"""`consistent init` and `consistent config`: create a project, and show the values of its options."""
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from runtime.cli.batch_command import is_secret
 from runtime.cli.console import Screen, make_table
-from runtime.cli.options import AsJson, of_environment
+from runtime.cli.failures import NotPossibleError
+from runtime.cli.options import AsJson, argument, of_environment
 from runtime.cli.project import TARGETS, Command, Schema, read_project, schema
+from runtime.errors import UsageError
 
 if TYPE_CHECKING:
     from runtime.cli.options import Declared
     from runtime.cli.project import Project
 
 
+def init(
+    name: Annotated[str, argument("NAME", "The new folder of the project.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Create a project: a handler with tests, a message log, consistent.toml, pyproject.toml and a CI workflow.
+
+        consistent init raffle
+
+    In its folder the tests pass, and `consistent run raffle.jsonl` runs the log. Never overwrites files.
+    """
+    if not name.strip():
+        raise UsageError("The project needs a name: consistent init NAME.")
+    folder = Path(name)
+    project = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-")
+    if not project:
+        raise UsageError(f"The name {name!r} of the project must contain ASCII letters or digits.")
+    if folder.exists() and not folder.is_dir():
+        raise NotPossibleError(f"{folder} is a file: use a new folder.")
+    files = template(project)
+    for file in files:
+        if os.path.lexists(folder / file):
+            raise NotPossibleError(f"{folder / file} exists: use a new folder.")
+    try:
+        for file in files:
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            (folder / file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise NotPossibleError(f"{error.filename} cannot be written: {error.strerror}.") from error
+    steps = [
+        f"cd {shlex.quote(name)}",
+        "pytest",
+        "consistent run raffle.jsonl",
+        "consistent show Raffle spring",
+    ]
+    Screen(as_json).put(
+        {"folder": str(folder), "files": list(files)},
+        f"Wrote {', '.join(files)}. Next:",
+        *(f"  {step}" for step in steps),
+    )
+
+
+def template(project: str) -> dict[str, str]:
+    """Return the content of each file of a new project, by path."""
+    text = Path(__file__).with_name("project.txt").read_text(encoding="utf-8").replace("PROJECT", project)
+    return dict(part.split("\n", 1) for part in text.split("=== ")[1:])
+
+
 def config(
     ctx: typer.Context,
     words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[COMMAND [OPTIONS]]", show_default=False, help="Show the options of this command."
-        ),
+        list[str] | None, argument("[COMMAND [OPTIONS]]", "Show the options of this command.")
     ] = None,
     *,
     env: str | None = of_environment(),
@@ -64,7 +116,12 @@ def config(
         }
     rows = list(_rows(project, known, inner, given, target))
     columns = {"key": "option", "value": "value", "from": "from"}
-    shown = [row | {"value": _text(row["value"])} for row in rows if row["value"] not in (None, "", [])]
+    shown = []
+    for row in rows:
+        value = row["value"]
+        text = ", ".join(value) if isinstance(value, list) else "" if value is None else str(value)
+        if text:
+            shown.append(row | {"value": text.lower() if isinstance(value, bool) else text})
     Screen(as_json).put({"values": rows}, make_table("Values", columns, shown))
 
 
@@ -92,16 +149,6 @@ def _rows(
                 "value": _shown(declared, value),
                 "from": origins.get(source.name, "default"),
             }
-
-
-def _text(value: object) -> str:
-    return (
-        ", ".join(map(str, value))
-        if isinstance(value, list)
-        else str(value).lower()
-        if isinstance(value, bool)
-        else str(value)
-    )
 
 
 def _shown(declared: Declared, value: object) -> object:

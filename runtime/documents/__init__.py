@@ -1,1 +1,0 @@
-"""Documents of versions. Each attempt stores its documents before its commit, and deletes them on failure."""
