@@ -27,9 +27,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.marks import check_marks, put_parts
-from samples.orders.servers import postgresql_server
 from tests.plugins.azurite import running_azurite
 from tests.plugins.kafka import KafkaServer, running_kafka
+from tests.support.servers import postgresql_server
 
 PART = "serve"
 PARTITIONS = 3
