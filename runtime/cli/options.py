@@ -44,7 +44,8 @@ def parse_duration(text: str) -> int:
     return int(match[1]) * _MICROSECONDS_OF[match[2]]
 
 
-def _time(text: str) -> timedelta:
+def parse_time(text: str) -> timedelta:
+    """Parse a duration to a `timedelta`. Raises `typer.BadParameter`."""
     return parse_duration(text) * _MICROSECOND
 
 
@@ -148,7 +149,7 @@ class Declared:
             more["parser"], text = _PARSERS[self.field.metadata["parse"]]
             default = text(default) if isinstance(default, int) else default
         elif kind is timedelta:
-            more["parser"] = _time
+            more["parser"] = parse_time
             default = duration_text(default // _MICROSECOND) if isinstance(default, timedelta) else default
         elif self.is_many:
             more["parser"] = _pair if get_origin(kind) is Mapping else str

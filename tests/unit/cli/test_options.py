@@ -18,7 +18,7 @@ from runtime.cli.options import (
     size_text,
     with_options,
 )
-from runtime.options import option
+from runtime.options import REQUIRED, option
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Greeting:
-    name: str = option("Who.")
+    name: str = option("Who.", default=REQUIRED)
     loud: bool = option("Shout.", default=False)
     tone: Literal["kind", "rude"] | None = option("How.", default=None)
     wait: timedelta = option("How long.", default=timedelta(minutes=1), metavar="TIME")

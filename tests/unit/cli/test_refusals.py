@@ -387,7 +387,7 @@ def test_looking_at_a_table_makes_neither_it_nor_its_store(consistent, store, tm
             "nowhere",
             "There is no folder nowhere: --source must be the folder that receives the files.",
         ),
-        ("--source", "folder*", "is a pattern with one of"),
+        ("--source", "folder*", "is a pattern."),
         ("--out", "folder/out", "--out folder/out is inside --source folder"),
         ("--checkpoint", "folder/c", "use another --checkpoint"),
         ("--checkpoint", "log/c", "The checkpoint cannot be written to log/c: "),
