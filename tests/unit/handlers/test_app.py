@@ -268,7 +268,8 @@ def test_handlers_and_messages_are_named_by_their_own_class_or_as_given():
 @pytest.mark.parametrize("name", ["1st", "a-b", "a b", "a.b", "é", "a\n", "a/b", "a|b", "٣"])
 def test_a_name_has_letters_digits_and_underscores_and_any_other_is_refused(name):
     for taken in ("A", "_", "_a1", "a_B_9", "Z" * 200):
-        assert type("Bell", (Handler,), {}, name=taken).__handler_name__ == taken
+        made: type[Handler] = type("Bell", (Handler,), {}, name=taken)
+        assert made.__handler_name__ == taken
     for base, options in (
         (Handler, {"name": name}),
         (Message, {"name": name}),
