@@ -78,9 +78,9 @@ class Reader:
                     self._command(line)
 
     def _change(self, source: str, target: str, diff: str) -> None:
-        """Make one file of another by a diff without places: the lines taken away stand there once."""
+        """Make one file of another by a diff without line numbers. Its context and removed lines must occur once."""
         lines = diff.splitlines(keepends=True)
-        before, after = ("".join(line[1:] for line in lines if line.startswith(sign)) for sign in "-+")
+        before, after = ("".join(line[1:] for line in lines if line.startswith((sign, " "))) for sign in "-+")
         text = (self.folder / source).read_text()
         assert text.count(before) == 1
         (self.folder / target).write_text(text.replace(before, after))

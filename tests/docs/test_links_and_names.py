@@ -71,7 +71,7 @@ _OTHERS = ("Path", "TableServiceClient")
 TODAY = [page for page in PAGES if not page.startswith(("CHANGELOG", "docs/decisions/0"))]
 """The pages that tell how things are, not how they became so."""
 
-_SHOWN = re.compile(r"<!-- file: (\S+) -->")
+_SHOWN = re.compile(r"<!-- (?:file:|change: \S+ to) (\S+) -->")
 _FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()}
 
 

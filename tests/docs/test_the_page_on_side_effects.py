@@ -40,7 +40,7 @@ def test_its_limits_are_those_of_the_code():
         f"up to {limits.MAX_TRANSACTION_DOCUMENTS} documents or {limits.MAX_TRANSACTION_DOCUMENT_BYTES >> 20} MiB"
         in WORDS
     )
-    assert f"up to {MAX_BYTES >> 20} MiB together, and are up to {MAX_DOCUMENTS}" in WORDS
+    assert f"has up to {MAX_DOCUMENTS} documents of up to {MAX_BYTES >> 20} MiB together" in WORDS
 
 
 def test_its_table_says_that_nothing_was_lost_or_left(tmp_path):
