@@ -37,7 +37,7 @@ class FrozenProperties(dict[str, Value]):
         return FrozenProperties, (dict(self),)
 
     def _refuse(self, *_args: object, **_named: object) -> NoReturn:
-        raise TypeError("Properties cannot be changed: give new ones, {**properties, ...}.")
+        raise TypeError("Properties are immutable: create new ones, {**properties, ...}.")
 
     if not TYPE_CHECKING:
         __setitem__ = __delitem__ = __ior__ = _refuse
@@ -355,7 +355,7 @@ def header_row(version: int, first_version: int, properties: Properties) -> dict
 def header_operation(
     stream: StreamValue, version: int, own: Properties | None, *, keep: bool = False
 ) -> Operation:
-    """Return the header's operation, which keeps properties that are unknown or known to be stored (`keep`)."""
+    """Return the operation that writes the header. It keeps properties that are unknown, or stored (`keep`)."""
     row_key = stream.partition.header
     if stream.etag is None:
         return Operation.insert(row_key, header_row(version, 1, own or stream.properties or NO_PROPERTIES))

@@ -72,7 +72,7 @@ def escape_bound(key: str) -> str:
         raise InvalidKeyError(f"The key {_shown(key)} is not valid text: it has a lone surrogate.") from None
     if units > MAX_KEY_UNITS:
         raise InvalidKeyError(
-            f"The key {_shown(key)} takes {units} UTF-16 units once escaped; a table holds {MAX_KEY_UNITS}."
+            f"The key {_shown(key)} takes {units} UTF-16 units once escaped; the limit is {MAX_KEY_UNITS}."
         )
     return escaped
 

@@ -72,7 +72,7 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
         size += _KEY_BYTES * (len(partition_key) + len(row_key))
         if size > MAX_ROW_BYTES:
             raise PayloadTooLargeError(
-                f"The row {row_key!r} takes {size:,} bytes of {MAX_ROW_BYTES:,} allowed."
+                f"The row {row_key!r} takes {size:,} bytes; the limit is {MAX_ROW_BYTES:,}."
             )
         total += size
         prepared.append(properties)
@@ -140,7 +140,7 @@ def merge(before: Properties, after: Properties) -> dict[str, Value]:
     """Return stored properties with changed ones merged into them. Raises `PayloadTooLargeError`."""
     merged, size = prepare_row({**before, **after})
     if size > MAX_ROW_BYTES:
-        raise PayloadTooLargeError(f"A row takes {size:,} bytes once merged; a row has {MAX_ROW_BYTES:,}.")
+        raise PayloadTooLargeError(f"A row takes {size:,} bytes once merged; the limit is {MAX_ROW_BYTES:,}.")
     return merged
 
 
@@ -177,7 +177,7 @@ def _check_bytes(name: str, value: bytes) -> tuple[bytes, int]:
     size = len(value)
     if size > MAX_BINARY_BYTES:
         raise PayloadTooLargeError(
-            f"The property {name!r} has {size:,} bytes of {MAX_BINARY_BYTES:,} allowed."
+            f"The property {name!r} has {size:,} bytes; the limit is {MAX_BINARY_BYTES:,}."
         )
     return value, size + 4
 

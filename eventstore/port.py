@@ -342,7 +342,7 @@ def pause_seconds(failures: int, first: float, longest: float) -> float:
 
 
 def sleep_beside(*tables: Table) -> Sleep:
-    """Return a sleep function for work on some tables: a blocking one, unless a table is on the network."""
+    """Return the sleep for code that uses these tables: asynchronous if one is on the network, otherwise blocking."""
     if any(table.scope == "network" for table in tables):
         from asyncio import sleep  # noqa: PLC0415 - not needed by scripts without an event loop
 

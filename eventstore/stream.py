@@ -287,7 +287,7 @@ def _position(
     if expected_version is None:
         raise ValueError("A write to a partition needs expected_version; 0 if the stream does not exist.")
     if not isinstance(expected_version, int | writing.ExpectedVersion):
-        raise TypeError(f"The expected version is {expected_version!r}: give a number or an ExpectedVersion.")
+        raise TypeError(f"The expected version is {expected_version!r}: use a number or an ExpectedVersion.")
     if isinstance(expected_version, int) and expected_version < 0:
         raise ValueError(f"The expected version is {expected_version}; versions count from 1.")
     return Stream(target), expected_version

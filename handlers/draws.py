@@ -136,7 +136,7 @@ class SeededRandom(random.Random):
         """Return `k` items drawn with replacement, by weight if weights are given."""
         count = len(population)
         if weights is not None and cum_weights is not None:
-            raise TypeError("Give weights or cumulative weights, not both.")
+            raise TypeError("Pass weights or cumulative weights, not both.")
         if weights is not None:
             cum_weights = list(accumulate(weights))
         if cum_weights is None:

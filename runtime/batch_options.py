@@ -94,22 +94,26 @@ class BatchOptions:
         "Fail a cascade that publishes more than N messages for each message of the log.", default=1000, min=1
     )
     late: Literal["refuse", "process"] = option(
-        "Reject or process an unknown message not newer than its stream's horizon. It may be a duplicate of a "
-        "truncated version, which `process` would handle twice.",
+        "Reject or process unknown messages that are not newer than the horizon of their stream. With "
+        "`process`, a duplicate of a truncated version takes effect twice.",
         default="refuse",
     )
     on_error: Literal["continue", "stop-stream", "park"] = option(
-        "After a dead letter, continue with its stream, or hold back later messages: for the rest of the round "
-        "(`stop-stream`), or until it is redriven or discarded (`park`).",
+        "After a dead letter, handle later messages of its stream (`continue`), or reject them: for the rest of the "
+        "round (`stop-stream`), or until it is redriven or discarded (`park`).",
         default="continue",
     )
     on_difference: Literal["dead-letter", "fail"] = option(
         "If the replay of a duplicate differs from its record, make it a dead letter or fail the batch.",
         default="dead-letter",
     )
-    source: str | None = option("Namespace for the message ids of this log.", metavar="NAME", group="log")
+    source: str | None = option(
+        "A namespace that separates the message ids of this log from those of other logs.",
+        metavar="NAME",
+        group="log",
+    )
     log_format: Literal["parquet", "json"] | None = option(
-        "The log's format. By default it follows from the file name, otherwise Parquet.",
+        "The log's format. By default it follows from the file name.",
         name="--format",
         group="log",
     )
@@ -120,12 +124,12 @@ class BatchOptions:
     """Maximum number of streams that each worker processes concurrently."""
 
     guard: bool = flag(
-        "Reject messages whose handler uses a clock, random numbers or I/O other than through its context. Costs a few "
+        "Reject messages whose handler bypasses its context to use a clock, random numbers or I/O. Costs a few "
         "percent."
     )
     algorithm: choice.AlgorithmName = option(
-        "How messages take effect exactly once. The same for all batches of a table. `tokens` needs a log from "
-        "`consistent tokens`.",
+        "How duplicates are recognised. The same for all batches of a table. `tokens` needs a log from `consistent "
+        "tokens`.",
         default="state-based",
         group="",
         is_rare=True,
@@ -181,7 +185,7 @@ class BatchOptions:
         is_rare=True,
     )
     types: Collection[str] | None = option(
-        "The message types that the log's senders may send. Others become dead letters, type_not_allowed. Outputs in a "
+        "The message types that the log may contain. Others become dead letters, type_not_allowed. Outputs in a "
         "cascade may be of any type.",
         metavar="TYPE,...",
         group="log",

@@ -251,9 +251,9 @@ class StreamLetters(NamedTuple):
 
 
 async def find_letters(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
-    """Yield the selected dead letters by stream, in order, then the ones of no stream. Keeps one stream in memory.
+    """Yield the selected dead letters by stream, in order, then those without a stream. Keeps one stream in memory.
 
-    Costs two requests for every 1,000 objects, one per object with letters, one for every 1,000 letters of no stream.
+    Costs two requests for every 1,000 objects, one per object with letters, one for every 1,000 without a stream.
     """
     async for stream in streams_with_letters(table, selection):
         letters: Sequence[FoundLetter] = ()

@@ -70,7 +70,7 @@ def open_place(url: str) -> Folder:
         return open_folder(f"{unquote(path)}{options}")
     except (UsageError, ValueError):
         raise UsageError(
-            f"The store of documents, a url with {scheme}://, cannot be opened. Use a path, s3://BUCKET/FOLDER, "
+            f"The document store {scheme}:// cannot be opened. Use a path, s3://BUCKET/FOLDER, "
             f"abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER, or azurite://HOST:PORT/CONTAINER/FOLDER."
         ) from None
 
@@ -91,7 +91,7 @@ def _blocking(work: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise StoreUnavailableError(f"The store of documents did not answer: {error}") from error
+            raise StoreUnavailableError(f"The document store did not answer: {error}") from error
 
     return call
 
@@ -180,7 +180,7 @@ def open_documents(url: str) -> ListedDocuments:
         return FolderDocuments(named)
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            f"A store of documents needs {error.name}: pip install 'consistent-messaging[documents]'."
+            f"A document store needs {error.name}: pip install 'consistent-messaging[documents]'."
         ) from error
 
 

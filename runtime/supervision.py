@@ -123,7 +123,7 @@ class Watch(CallInterceptor):
         return method if self._trial is None else self._trial.method(method)
 
     def call(self, run: Callable[[], T], under_way: Now) -> T:
-        """Run calls within the time limit, after a trial in a fork for a retried task."""
+        """Run calls within the time limit. In a retried task, first try them in a fork."""
         if self._trial is not None:
             self._trial.try_in_a_copy(run)
         return self._run(run, under_way)

@@ -56,13 +56,17 @@ METRICS: Mapping[str, Metric] = {
     "messages": Metric("counter", _MESSAGES, ("handler", "status"), "Deliveries; replays are `duplicate`."),
     "dead_letters": Metric("counter", _MESSAGES, ("handler", "reason"), "Rejected deliveries, by reason."),
     "published_outputs": Metric("counter", _MESSAGES, (), "Outputs that a target confirmed, with copies."),
-    "conflicts": Metric("counter", "{conflict}", (), "Writes repeated because another writer was faster."),
-    "store_failures": Metric("counter", "{request}", (), "Requests repeated because the store was away."),
+    "conflicts": Metric("counter", "{conflict}", (), "Writes retried after a conflict."),
+    "store_failures": Metric(
+        "counter", "{request}", (), "Requests retried because the store was unavailable."
+    ),
     "store_request": Metric("histogram", _SECONDS, ("call",), "Requests to the store, by duration."),
     "held_messages": Metric("gauge", _MESSAGES, (), "Messages read and not yet acknowledged."),
     "oldest_message_age": Metric("gauge", _SECONDS, (), "Age of the oldest of these."),
     "source_lag": Metric("gauge", _MESSAGES, ("partition",), "Unacknowledged messages in Kafka."),
-    "unavailable_services": Metric("gauge", "{service}", (), "Source, target, store: how many are away."),
+    "unavailable_services": Metric(
+        "gauge", "{service}", (), "How many of source, target and store are unavailable."
+    ),
     "batches": Metric("counter", "{batch}", (), "Batches and epochs that ended and were published."),
     "last_batch": Metric("gauge", _SECONDS, (), "Duration of the last published batch or epoch."),
     "last_batch_end": Metric("gauge", _SECONDS, (), "Unix time when it was published."),
@@ -288,7 +292,7 @@ def has_tracer() -> bool:
 def message_spans(
     messages: Sequence[Envelope], to: str, attributes: Callable[[int], Mapping[str, Any]]
 ) -> AbstractContextManager[Traced]:
-    """Run a block in a span per message, linked to the producer's span, and its child unless there is a current span.
+    """Run a block in a span per message. The producer's span is linked, and the parent if there is no current span.
 
     Yields the messages, whose headers carry the context of their span on to their outputs. Also yields a function that
     adds the outcome of a message to its span, None if no spans are recorded.

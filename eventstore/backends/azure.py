@@ -82,7 +82,7 @@ def account_of(url: str) -> Account:
     if not parts.query:
         return Account(endpoint, "identity")
     if "sig=" not in parts.query:
-        raise StoreUrlError(f"A store url of the form {form} takes only a shared access signature as query.")
+        raise StoreUrlError(f"A store URL of the form {form} takes only a shared access signature as query.")
     return Account(endpoint, "shared access signature", signature=parts.query)
 
 
@@ -97,7 +97,7 @@ def _checked_host(host: str, form: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise StoreUrlError(f"The host of the store url is invalid; its form is {form}.")
+        raise StoreUrlError(f"The host of the store URL is invalid: use the form {form}.")
     return host
 
 
@@ -110,23 +110,25 @@ def _of_connection_string(text: str) -> Account:
     endpoint = settings.get("tableendpoint")
     if endpoint is None:
         if not name:
-            raise StoreUrlError("The connection string has neither an AccountName nor a TableEndpoint.")
+            raise StoreUrlError(
+                "The connection string has no AccountName and no TableEndpoint: copy it again."
+            )
         scheme = settings.get("defaultendpointsprotocol", "https")
         endpoint = f"{scheme}://{name}.table.{settings.get('endpointsuffix', 'core.windows.net')}"
     url = urlsplit(endpoint)
     if url.scheme not in ("http", "https") or url.query:
-        raise StoreUrlError("The connection string's endpoint is neither http nor https.")
+        raise StoreUrlError("The endpoint in the connection string is neither http nor https: correct it.")
     endpoint = f"{url.scheme}://{_checked_host(url.netloc, 'host:port')}{url.path.rstrip('/')}"
     if name and (key := settings.get("accountkey")):
         try:
             base64.b64decode(key, validate=True)
         except ValueError:
-            raise StoreUrlError("The connection string's AccountKey is not base64.") from None
+            raise StoreUrlError("The connection string's AccountKey is not base64: copy it again.") from None
         return Account(endpoint, "shared key", name, key)
     if signature := settings.get("sharedaccesssignature"):
         return Account(endpoint, "shared access signature", name, signature=signature.removeprefix("?"))
     raise StoreUrlError(
-        "The connection string has no AccountName with AccountKey, and no SharedAccessSignature."
+        "The connection string has no AccountName with AccountKey, and no SharedAccessSignature: copy it again."
     )
 
 
@@ -535,7 +537,7 @@ class AzureTable(port.RangeTable):
     async def _send_alone(
         self, partition_key: str, row_key: str, operation: Operation, properties: dict[str, Value]
     ) -> str | None:
-        """Send one operation as a plain request, cheaper than a transaction. Return the new ETag, or None if unsafe."""
+        """Send one operation as a cheaper plain request. Return the new ETag, or None if it needs a transaction."""
         # Inserts and merges with an ETag qualify: aiohttp does not resend POST and PATCH by itself, and if the client
         # retries one, it conflicts with itself.
         path, headers = f"/{self.name}", {"Content-Type": "application/json"}
@@ -648,7 +650,7 @@ class AzureStore(port.Store):
     def __init__(self, account: Account) -> None:
         if account.signing == "identity" and not _has_identity():
             raise StoreUrlError(
-                "A store url without a key or signature needs azure-identity: "
+                "A store URL without a key or signature needs azure-identity: "
                 "pip install 'consistent-messaging[azure]'."
             )
         self.url = account.endpoint

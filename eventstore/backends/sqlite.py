@@ -540,7 +540,7 @@ class SqliteTable(row_format.SqlTable):
     def _compressed(
         self, changes: Sequence[Changes], connection: SqliteConnection
     ) -> Iterator[tuple[bytes, bytes | None]]:
-        """Return the compressed small and the large part of each row. Trains missing and stale dictionaries."""
+        """Yield the compressed small part and the large part of each row. Trains missing and stale dictionaries."""
         parts = [each.packed(connection) for each in changes]
         by_kind: defaultdict[str, list[int]] = defaultdict(list)
         for number, each in enumerate(changes):
@@ -574,7 +574,7 @@ class SqliteTable(row_format.SqlTable):
         return [*map(made.compress, rows)]
 
     async def barrier(self) -> None:
-        """Make one commit with an fsync."""
+        """Commit with an fsync, which also makes all earlier commits durable."""
         # Commits are appended to one write-ahead log, so this fsync covers all earlier ones. Commits that are no longer
         # in the log were synced with the database by a checkpoint.
         with self._store.reading(outcome_unknown=True) as connection:

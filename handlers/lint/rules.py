@@ -142,7 +142,7 @@ class Rule:
 
 
 def listed(text: str) -> frozenset[str]:
-    """Return the words of a text; `os.{stat walk}` are two."""
+    """Split a text into names, and expand braces: `os.{stat walk}` becomes `os.stat` and `os.walk`."""
     words = re.findall(r"(\S*)\{(.*?)\}|(\S+)", text, re.DOTALL)
     return frozenset(prefix + name for prefix, names, word in words for name in names.split() or [word])
 

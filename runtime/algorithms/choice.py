@@ -136,7 +136,7 @@ def check_stores(
         (documents, "document store", STATE_BASED),
     ):
         if given is not None and name != algorithm:
-            raise UsageError(f"Only the algorithm {algorithm} uses a {store}: leave it out with {name}.")
+            raise UsageError(f"Only the algorithm {algorithm} uses a {store}: omit it with {name}.")
 
 
 def handlers_of(app: App, message_type: str) -> list[str]:

@@ -85,9 +85,9 @@ class Commands(TyperGroup):
             hint = f" Did you mean {near[0]}?" if near else ""
             Screen().note(f"Warning: {name} is ignored, because no option has this variable.{hint}")
         if args[:2] == ["tokens", "issue"]:
-            ctx.fail("`consistent tokens issue` is `consistent tokens` now.")
+            ctx.fail("`consistent tokens issue` was renamed: use `consistent tokens`.")
         if args[0] in RENAMED:
-            ctx.fail(f"`consistent {args[0]}` is `consistent {RENAMED[args[0]]}` now.")
+            ctx.fail(f"`consistent {args[0]}` was renamed: use `consistent {RENAMED[args[0]]}`.")
         return super().resolve_command(ctx, args)
 
 

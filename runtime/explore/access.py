@@ -34,7 +34,7 @@ def read_only(table: Table) -> InterceptedTable:
 
     def refuse(name: str, *_: object) -> None:
         if name not in ("get", "query", "scan"):
-            raise UsageError("The explorer only reads this table.")
+            raise UsageError("The explorer cannot write to this table: start it with --allow-changes.")
 
     return InterceptedTable(table, before=refuse)
 

@@ -1,4 +1,4 @@
-"""The explorer: an ASGI app of pages over one table. Each page has a JSON twin."""
+"""The explorer: an ASGI app of pages over one table. Each page also has a JSON form."""
 
 from __future__ import annotations
 
@@ -416,7 +416,7 @@ def _number(text: str | None, default: int = 0) -> int:
     try:
         return max(int(text), 0) if text else default
     except ValueError as error:
-        raise UsageError("A version is a number.") from error
+        raise UsageError("A version must be a number.") from error
 
 
 def _time(text: str) -> int:

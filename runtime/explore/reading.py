@@ -240,7 +240,7 @@ async def letters(table: Table, handler: str, after: str) -> LetterPage:
     examined = 0
     kind, _, position = after.partition(":")
     if kind not in ("", *_PHASES):
-        raise UsageError("There is no such place among the dead letters.")
+        raise UsageError("This position among the dead letters does not exist: start from the first page.")
     phases = (("streams", HEADER), ("entities", ENTITY))
     for name, row_key in phases[_PHASES.index(kind or "streams") :]:
         keys = KeyRange(stream_key(handler) if handler else "", first=position if name == kind else "")

@@ -77,7 +77,7 @@ def marked(value: Any, hidden: re.Pattern[str] = HIDDEN_IN_LINE) -> Markup:  # n
 
 @pass_context
 def cut(context: Context, value: Any, path: str) -> Markup:  # noqa: ANN401 - of a document
-    """Show a value in lines, a long one with a link to the whole. `path` is the value's place in the document."""
+    """Show a value on several lines, a long one with a link to the full text. `path`: its place in the document."""
     text = value if isinstance(value, str) else as_json(value, 2)
     shown = marked(text, HIDDEN)
     link = (
@@ -92,7 +92,7 @@ def raw(value: object) -> Markup:
 
 
 def when(value: str | None) -> Markup:
-    """Show a time that is text, as in a dead letter. The time may be outside the calendar."""
+    """Show a time given as text, even one outside the calendar."""
     try:
         return marked(None if value is None else datetime.fromisoformat(value))
     except ValueError:

@@ -479,9 +479,9 @@ def _check_folder(record: BatchRecord, out: str) -> None:
 
 def _taken(record: BatchRecord) -> BatchRefusedError:
     if record.status is BatchStatus.ABANDONED:
-        return BatchRefusedError(f"Batch {record.batch_id} was abandoned while it ran.")
+        return BatchRefusedError(f"Batch {record.batch_id} was abandoned while it ran: use a new id.")
     return BatchRefusedError(
-        f"Batch {record.batch_id} is being run by another process: run it again with its id after that one ended."
+        f"Batch {record.batch_id} is being run by another process: wait, then run it again with its id."
     )
 
 

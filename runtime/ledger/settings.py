@@ -111,8 +111,7 @@ class TableSettings:
             raise UsageError(f"The table was switched to {self.switched_to}: use that, or switch back.")
         if self.follows != follows:
             raise UsageError(
-                f"The table reprocesses {self.follows or 'no other table'}, and is used only for that until "
-                f"`consistent switch`."
+                f"The table reprocesses {self.follows or 'no other table'}: run `consistent switch` before you use it."
             )
 
     def check_owner(self, owner: TableOwner) -> None:

@@ -2,8 +2,8 @@
 
 After a switch, later batches, streams and consumers use the second table.
 
-One conditional write of the first table's settings decides. It also replaces the counter of batches, so it fails if a
-batch begins meanwhile. Equal objects, which have only markers in the second table, are copied before.
+The switch is one conditional write to the first table's settings and counter of batches, so it fails if a batch begins
+meanwhile. Equal objects, which have only markers in the second table, are copied before.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) 
     if of_new.follows != name:
         raise UsageError(f"{to} does not reprocess {name}: run `consistent reprocess --into {to}` first.")
     if of_old.switched_to is not None:
-        raise UsageError(f"{name} was switched to {of_old.switched_to} before.")
+        raise UsageError(f"{name} is already switched to {of_old.switched_to}: use that, or switch back.")
     if of_new.owner is not None:
         of_old.check_owner(of_new.owner)
     if of_old.follows is not None:
@@ -115,8 +115,8 @@ async def _copy_equal(old: Table, new: Table, name: str) -> int:
             )
     if behind:
         raise UsageError(
-            f"{behind:,} objects of {name} have versions that were not handled again: run `consistent reprocess` with "
-            f"all logs, including those of messages that came in since."
+            f"{behind:,} objects of {name} have versions that were not reprocessed: run `consistent reprocess` again "
+            "with all logs, including those of new messages."
         )
     for key in keys:
         rows = [row async for page in pages(partial(old.query, key, "", "~")) for row in page.rows]

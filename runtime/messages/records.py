@@ -30,7 +30,7 @@ _DIGITS = 18  # of microseconds that every store takes
 
 @dataclass(frozen=True)
 class Decoding:
-    """How the bodies of records in Kafka are read."""
+    """How the values of Kafka records are decoded."""
 
     GROUP: ClassVar = "log"
 
@@ -56,7 +56,7 @@ class Decoding:
             raise UsageError(f"The option decode is {self.decode}: use {_FORMATS}.")
         if (self.schema_registry is None) is (kind in _IN_REGISTRY):
             raise UsageError(
-                f"Bodies in {kind} need the option schema-registry: give its url."
+                f"Bodies in {kind} need the option schema-registry: set its URL."
                 if kind in _IN_REGISTRY
                 else f"The option schema-registry is used with {', '.join(_IN_REGISTRY)} only."
             )
@@ -147,7 +147,7 @@ def read_record(
         if isinstance(time, datetime):
             time = to_microseconds(time if time.tzinfo else time.replace(tzinfo=UTC))
         if not 0 < len(found.message_id) <= MAX_LENGTH:
-            raise ValueError(f"A message id is text of 1 to {MAX_LENGTH} characters.")  # noqa: TRY301 - caught below
+            raise ValueError(f"A message id must be text of 1 to {MAX_LENGTH} characters.")  # noqa: TRY301 - caught below
         texts = (found.message_id, found.type, found.business_id or "", text, *(found.headers or {}).values())
         "".join(texts).encode()  # raises for a lone surrogate, which no store takes
         id_, more = canonical(found.message_id), (found.sequence, time, found.headers or None)

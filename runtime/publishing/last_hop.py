@@ -138,7 +138,7 @@ class TableKeys:
                     yield row.partition_key.removeprefix(PARTITION), row.row_key.removeprefix("ID-T-")
 
     async def forget_expired(self, customer: str, now: int) -> int:
-        """Delete a customer's expired keys, and return how many. One request per 1,000 keys, and one per deletion."""
+        """Delete a customer's expired keys. Return how many. Costs one request per 1,000 keys, and one per deletion."""
         forgotten = 0
         async for row in rows_between(self.table, PARTITION + customer, FIRST, LAST):
             if read_key(row).expires_at <= now:
@@ -260,7 +260,7 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
         redis = Redis.from_url(url, decode_responses=True, retry=Retry(NoBackoff(), 0), **limits)
     except ValueError:  # its text may contain the password
         raise UsageError(
-            "--keys is not a valid Redis url. Write redis://USER:PASSWORD@HOST:PORT/0, with %25 for %, %40 for @, "
+            "--keys is not a valid Redis URL. Use redis://USER:PASSWORD@HOST:PORT/0, with %25 for %, %40 for @, "
             "%2F for / and %20 for a blank in the user or password."
         ) from None
     async with redis:
@@ -277,7 +277,7 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
                 f"correct --keys, or omit it to keep the keys in the table."
             ) from error
         except RedisError as error:
-            raise UsageError(f"Redis refuses the url of --keys: {error}.") from error
+            raise UsageError(f"Redis refuses the URL of --keys: {error}.") from error
         yield RedisKeys(redis, prefix)
 
 
@@ -443,7 +443,7 @@ def is_transient(error: Exception) -> bool:
 
 @dataclass(eq=False)
 class IdempotentDelivery:
-    """Sends messages to customers at most once or at least once. Two requests per delivery, even a filtered one."""
+    """Sends messages to customers at most once or at least once. A delivery costs two requests, even if filtered."""
 
     keys: Keys
     settings: DeliverySettings = field(default_factory=DeliverySettings)

@@ -237,8 +237,8 @@ def _folder(record: BatchRecord, out: str) -> Folder:
         if span and int(span[1]) <= int(epoch) <= int(span[2]):
             raise BatchRefusedError(
                 f"The outcomes of epoch {epoch} were merged with those of other epochs in {shown.path}/{merged} and "
-                f"can no longer be told apart. Use `consistent stream --publish` to publish epochs before they are "
-                f"merged."
+                "can no longer be distinguished. Use `consistent stream --publish` to publish epochs before they are "
+                "merged."
             )
     return folders[0] if folders else shown.sub(name)
 

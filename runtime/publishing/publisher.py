@@ -159,8 +159,8 @@ class PublishOptions:
     """Empty for all types. Part of the publication's key."""
     any_types: bool = False  # do not check that the types exist: an epoch may lack some
     corrections: bool = option(
-        "Publish what `consistent reprocess` changed instead: the old and the new body of each output that differs, "
-        "and the message that caused it, as type TYPECorrected.",
+        "Publish only the corrections of `consistent reprocess`: for each output that differs a message of type "
+        "TYPECorrected, with the old body, the new body and the message that caused it.",
         default=False,
         group=None,
         is_rare=True,
@@ -186,13 +186,13 @@ class PublishOptions:
         metavar="TIME",
     )
     take_over: bool = option(
-        "Do not wait for claims of a runner that has certainly stopped.",
+        "Do not wait until claims of other runners expire. Use it only if these have stopped.",
         default=False,
         group=None,
         is_rare=True,
     )
     force: bool = option(
-        "Resume although the target may no longer recognise duplicates.",
+        "Resume even after the --duplicate-window, when outputs may arrive twice.",
         default=False,
         group=None,
         is_rare=True,
@@ -221,7 +221,7 @@ class TargetOptions:
         "Make at most N requests or calls a second.", default=None, metavar="N", min=0.001
     )
     timeout: timedelta = option(
-        "Wait this long for a response.", default=timedelta(seconds=30), metavar="TIME"
+        "Wait up to this long for a response.", default=timedelta(seconds=30), metavar="TIME"
     )
     attempts: int = 8
     headers: Mapping[str, str] = option(
@@ -232,7 +232,7 @@ class TargetOptions:
     )
     """May hold secrets."""
     window: timedelta = option(
-        "The duplicate detection window of a Service Bus queue or topic; a slice is not resumed later.",
+        "The duplicate detection window of a Service Bus queue or topic. Older slices are resumed only with --force.",
         default=timedelta(minutes=10),
         name="--duplicate-window",
         metavar="TIME",

@@ -75,7 +75,7 @@ class Publications:
         self._retries = (retries or RetryPolicy()).beside(table)
 
     async def find(self, key: str, slices: int | None = None) -> Publication | None:
-        """Return a publication, or None. One request. Raises `UsageError` if its number of slices is not `slices`."""
+        """Return a publication, or None. Costs one request. Raises `UsageError` if it has another number of slices."""
         row = await self.table.get(PARTITION, f"{PUBLICATION}{key}")
         publication = None if row is None else read_publication(row)
         if publication is not None and slices not in (None, publication.slices):
@@ -86,7 +86,7 @@ class Publications:
         return publication
 
     async def begin(self, key: str, target: str, slices: int | None, default_slices: int) -> Publication:
-        """Begin a publication, or return the existing one. One or two requests. Raises like `find`."""
+        """Begin a publication, or return the existing one. Costs one or two requests. Raises like `find`."""
 
         async def attempt() -> Publication:
             existing = await self.find(key, slices)
@@ -103,17 +103,17 @@ class Publications:
         return await until_undisturbed(self._retries, attempt)
 
     async def slices(self, publication: Publication) -> dict[int, SliceRecord]:
-        """Return the slices that were begun, by number. One request for every 1,000 slices."""
+        """Return the slices that were begun, by number. Costs one request for every 1,000 slices."""
         rows = rows_of(self.table, f"{SLICE}{publication.key}:")
         return {number_of_slice(row): read_slice(row) async for row in rows}
 
     async def records(self, publication: Publication) -> dict[Record, str]:
-        """Return the records of outputs with their ETags. One request for every 1,000 records."""
+        """Return the records of outputs with their ETags. Costs one request for every 1,000 records."""
         rows = rows_of(self.table, f"{RECORD}{publication.key}:")
         return {read_record(row): row.etag async for row in rows}
 
     async def change(self, publication: Publication, record: Record, etag: str) -> str | None:
-        """Replace a record and return its new ETag, or None after a conflict. One request."""
+        """Replace a record and return its new ETag, or None after a conflict. Costs one request."""
         change = Operation.replace(_record_key(publication, record), _properties(record), etag)
         try:
             return (await self.table.transact(PARTITION, [change]))[0]
@@ -121,14 +121,14 @@ class Publications:
             return None
 
     async def drop(self, publication: Publication, record: Record) -> None:
-        """Delete the record of an output, if it exists. One request."""
+        """Delete the record of an output, if it exists. Costs one request."""
         with suppress(RowNotFoundError):
             await self.table.transact(PARTITION, [Operation.delete(_record_key(publication, record))])
 
     async def claim(
         self, publication: Publication, number: int, found: SliceRecord | None, holder: str, length: timedelta
     ) -> SliceClaim | None:
-        """Claim a slice. Return None if its row has changed since `found` was read. One or two requests."""
+        """Claim a slice. Return None if its row has changed since `found` was read. Costs one or two requests."""
         row_key = f"{SLICE}{publication.key}:{number:06}"
         row = LeaseRow(self.table, self.clock, PARTITION, row_key, length // timedelta(microseconds=1))
         first_at, position = (self.clock(), 0) if found is None else (found.first_at, found.position)
@@ -157,11 +157,11 @@ class SliceClaim:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def renew(self) -> None:
-        """Renew the lease. One request. Raises `LeaseLostError` if another runner has claimed the slice."""
+        """Renew the lease. Costs one request. Raises `LeaseLostError` if another runner has claimed the slice."""
         await self._change({})
 
     async def note(self, position: int, records: Sequence[Record] = ()) -> None:
-        """Save the number of sent outputs and the records, and renew the lease. One request, and one per 99 records."""
+        """Save the number of sent outputs and records, and renew the lease. Costs one request, one per 99 records."""
         keys = (_record_key(self.publication, each) for each in records)
         also = list(map(Operation.insert_or_replace, keys, map(_properties, records)))
         while len(also) >= MAX_OPERATIONS:
@@ -171,11 +171,11 @@ class SliceClaim:
         self.position = position
 
     async def finish(self, position: int) -> None:
-        """Save that the slice is sent. One request. Raises like `renew`."""
+        """Mark the slice as sent. Costs one request. Raises `LeaseLostError` like `renew`."""
         await self._change({"Position": Int64(position), "IsSent": True})
 
     async def release(self) -> None:
-        """End the lease, unless another runner has claimed the slice. One request."""
+        """End the lease, unless another runner has claimed the slice. Costs one request."""
         with suppress(LeaseLostError):
             await self._change({}, expires_at=0)
 
@@ -188,7 +188,7 @@ class SliceClaim:
 
 
 def rows_of(table: Table, prefix: str, select: Sequence[str] | None = None) -> AsyncIterator[Row]:
-    """Yield the rows whose keys have a prefix. One request for every 1,000 rows."""
+    """Yield the rows whose keys have a prefix. Costs one request for every 1,000 rows."""
     return rows_between(table, PARTITION, prefix, prefix + "\U0010ffff", select)
 
 
@@ -234,7 +234,7 @@ def _properties(record: Record) -> dict[str, Value]:
 
 
 async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """Summarise publications by batch. One request for every 1,000 in the table, and one per publication returned."""
+    """Summarise publications by batch. Costs one request for every 1,000 in the table, and one per result."""
     found: dict[str, list[dict[str, Any]]] = {batch_id: [] for batch_id in batch_ids}
     async for row in rows_of(table, PUBLICATION):
         each = read_publication(row)
@@ -246,7 +246,7 @@ async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str,
 
 
 async def prune_publications(table: Table, clock: Clock) -> int:
-    """Delete idle publications of batches that left the ledger. Return their number. Two requests per publication."""
+    """Delete idle publications of batches that left the ledger. Return their number. Costs two requests for each."""
     publications, ledger, count = Publications(table, clock), Ledger(table, clock), 0
     for each in [read_publication(row) async for row in rows_of(table, PUBLICATION)]:
         if await ledger.find(each.batch_id) is not None:
@@ -264,7 +264,7 @@ async def prune_publications(table: Table, clock: Clock) -> int:
 
 
 async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
-    """Return the records that name a business object. One request for every 1,000 records of the table."""
+    """Return the records that name a business object. Costs one request for every 1,000 records of the table."""
     letters = []
     async for row in rows_of(table, RECORD, ["BusinessId", "Handler"]):
         with reading_row("The record of an output", row):
@@ -275,7 +275,7 @@ async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
 
 
 async def delete_letters(table: Table, letters: Sequence[Row]) -> None:
-    """Delete records. One request for every 100. Raises `RowChangedError` if any record has changed since the read."""
+    """Delete records. Costs one request for every 100. Raises `RowChangedError` if one has changed since the read."""
     await _delete(table, [Operation.delete(row.row_key, row.etag) for row in letters])
 
 

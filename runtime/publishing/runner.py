@@ -120,7 +120,7 @@ async def publish(
 async def begin(
     table: Table, record: BatchRecord, out: str, target: Target, *, options: PublishOptions, clock: Clock
 ) -> PublicationProgress:
-    """Begin or find the publication of a batch. Two to four requests. Raises `BatchRefusedError` and `UsageError`."""
+    """Begin or find the publication of a batch, in two to four requests. Raises `BatchRefusedError`, `UsageError`."""
     check_ended(record)
     if record.is_reprocessing is not options.corrections:
         raise BatchRefusedError(
@@ -147,7 +147,7 @@ async def find_unpublished(
 ) -> list[tuple[BatchRecord, bool]]:
     """Return the complete batches with unsent or refused outputs, in order, and whether outputs were refused.
 
-    One request for every 1,000 batches, and three per batch with outputs. Raises `UsageError` for an unknown type.
+    Costs one request for every 1,000 batches, and three per batch with outputs. Raises `UsageError`.
     """
     publications, new, unpublished = Publications(table, system_clock), [], []
     async for record in records(table):
@@ -171,7 +171,7 @@ async def find_unpublished(
 
 @dataclass(eq=False)
 class Runner:
-    """Sends the unsent slices of `cut`, and counts the `slices` and `outputs` that this runner sent."""
+    """Sends the unsent slices among `cut`. `slices` and `outputs` count those that this runner sent."""
 
     table: Table
     publication: Publication

@@ -56,7 +56,7 @@ class _Noted(CallInterceptor):
 
 @contextmanager
 def guarded(table: Table, options: ServeOptions) -> Iterator[CallInterceptor]:
-    """Limit the time of handlers, and note the messages that they handle in the folder of the options.
+    """Limit the time of handlers, and record the message that each handles in the folder `options.crashes`.
 
     A handler that ignores signals ends the process, if the consumer runs in the main thread.
     """

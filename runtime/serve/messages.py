@@ -201,12 +201,13 @@ def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
     url = resolved(url)
     if url.partition(":")[0] not in _BROKERS or url.startswith("stdout:"):
         raise UsageError(
-            "A source is stdin:, kafka://HOST:PORT/TOPIC,TOPIC?group=NAME, amqp://USER:PASSWORD@HOST/VHOST?queue=NAME, "
-            "azurequeue://HOST:PORT/QUEUE, servicebus://HOST/QUEUE, or env:NAME, a variable that holds one."
+            "The source is invalid. Use stdin:, kafka://HOST:PORT/TOPIC,TOPIC?group=NAME, "
+            "amqp://USER:PASSWORD@HOST/VHOST?queue=NAME, azurequeue://HOST:PORT/QUEUE, servicebus://HOST/QUEUE, or "
+            "env:NAME."
         )
     source: Source = _broker(url).source(url)
     if decoding != AS_JSON and not url.startswith("kafka:"):
-        raise UsageError("Only Kafka has records in other formats than JSON: leave decode out.")
+        raise UsageError("The option decode applies only to Kafka: omit it.")
     if decoding != AS_JSON:
         source.decode = decoding.decoder()  # type: ignore[attr-defined] # that of Kafka
     return source
@@ -225,7 +226,7 @@ def open_settlement(url: str | None, source: Source, names: Mapping[str, str]) -
         return settlement
     if not url.startswith(("http:", "https:", "Endpoint=sb", "sqlite:", "postgresql:", "postgres:")):
         raise UsageError(
-            "Outputs of a consumer go to stdout:, kafka://HOST:PORT, amqp://..., azurequeue://..., http://..., "
+            "The target is invalid. Use stdout:, kafka://HOST:PORT, amqp://..., azurequeue://..., http://..., "
             "https://..., sqlite:///FILE, postgresql://..., or the connection string of a Service Bus namespace."
         )
     target = open_target(url, TargetOptions(names=names))

@@ -22,51 +22,51 @@ class ServeOptions:
     GROUP: ClassVar = "serve"
 
     names: Mapping[str, str] = option(
-        "The topic or queue for outputs of a type; may be repeated. Without it they have the name of the type.",
+        "The topic or queue for outputs of a type; may be repeated. By default it has the name of the type.",
         default=dict,
         name="--map",
         metavar="TYPE=NAME",
     )
     decoding: Decoding = AS_JSON
     read_ahead: int = option(
-        "Hold at most so many messages that are not acknowledged; then the source is paused.",
+        "Pause the source while N messages are not acknowledged.",
         default=10_000,
         metavar="N",
         min=1,
     )
     read_ahead_bytes: int = option(
-        "Hold at most so many bytes of them.", default=64 * 2**20, parse="size", min=1
+        "Pause the source while they exceed this size.", default=64 * 2**20, parse="size", min=1
     )
     linger_ms: int = option(
-        "Wait so many milliseconds for more messages, which share a transaction with those of their stream.",
+        "Wait up to N milliseconds for more messages of a stream, which then share a transaction.",
         default=2,
         metavar="N",
         min=0,
         max=10_000,
     )
     fold: int = option(
-        "Handle at most so many messages of a stream at once.", default=500, metavar="N", min=1, max=5_000
+        "Handle up to N messages of a stream in one transaction.", default=500, metavar="N", min=1, max=5_000
     )
     concurrency: int = option(
-        "Handle so many streams at once on a store in the network.", default=64, metavar="N", min=1, max=1_024
+        "Handle up to N streams at once on a network store.", default=64, metavar="N", min=1, max=1_024
     )
     drain: timedelta = option(
-        "On SIGTERM, finish within this time what was read; the rest is redelivered.",
+        "After SIGTERM, finish messages in progress within this time.",
         default=timedelta(seconds=20),
         metavar="TIME",
     )
     handler_timeout: timedelta = option(
-        "Refuse a message whose handler takes longer.", default=timedelta(seconds=30), metavar="TIME"
+        "Interrupt slower handlers; the message is rejected.", default=timedelta(seconds=30), metavar="TIME"
     )
     crashes: str | None = option(
-        "The folder for notes of messages that kill consumers; in a container one that outlives it. Without it a "
+        "The folder that records which messages killed consumers. In a container it must be a volume. By default a "
         "folder for temporary files.",
         default=None,
         metavar="FOLDER",
     )
     documents: str | None = option_of(BatchOptions, "documents")
     algorithm: AlgorithmName = option(
-        "The algorithm of the table: only state-based ones have live queues.",
+        "The algorithm of the table, which must be state-based.",
         default=STATE_BASED,
         group="",
         is_rare=True,
@@ -82,4 +82,4 @@ class ServeOptions:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.algorithm != STATE_BASED:
-            raise UsageError(f"Live queues have the algorithm {STATE_BASED} only, not {self.algorithm}.")
+            raise UsageError(f"Live queues need the algorithm {STATE_BASED}, not {self.algorithm}.")

@@ -61,7 +61,7 @@ class Troubles(dict[str, str]):
             LOG.warning("%s is back", name)
 
     async def until_it_answers(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Repeat work on a store or source, with longer and longer pauses, until the service answers."""
+        """Repeat work on a store or source, with back-off, until the service answers."""
         failures = 0
         while True:
             try:
@@ -83,7 +83,7 @@ class Troubles(dict[str, str]):
 
 
 def position_of(source: str, received: Iterable[Received]) -> str:
-    """Return the position of deliveries of one stream, in order. Further copies of a message are left out."""
+    """Return the position (docs/decisions/0026) of one stream's deliveries: the first one of each message, in order."""
     offsets: dict[str, list[int]] = {}
     seen = set[str]()
     for each in received:
@@ -390,6 +390,6 @@ class Streams:
         return others
 
     async def _keep(self, outcomes: Sequence[Outcome]) -> None:
-        """Store refused deliveries without a stream as dead letters of the table."""
+        """Store rejected deliveries without a stream as dead letters of the table."""
         if outcomes:
             await TableLetters(self._table, BatchContext(), self._clock, self._retries).keep(outcomes)

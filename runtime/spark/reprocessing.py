@@ -48,7 +48,7 @@ from runtime.versions.stream import read_whole, state_streams
 
 @dataclass(frozen=True)
 class Following:
-    """The history to follow: that of the table `place` or of one object, optionally up to a batch."""
+    """The history to reprocess: that of the table `place` or of one object, optionally up to a batch."""
 
     place: TablePlace = field(repr=False)
     was: App  # the app that made the history, as far as it is known
@@ -57,7 +57,7 @@ class Following:
     captures: bool = False
 
     def has(self, version: Version) -> bool:
-        """Return whether a version is to be followed."""
+        """Return whether a version belongs to the history."""
         written = Commit(1, version.batch, version.written_at or 0, version.batch_number)
         return self.end is None or self.end.has(written)
 
@@ -152,7 +152,7 @@ class ReprocessRounds(Rounds):
         return Work(group(self.chosen(routed), self.partitions), self.job(record).fold)
 
     def chosen(self, routed: DataFrame) -> DataFrame:
-        """Return the rows of the objects to follow."""
+        """Return the rows of the objects to reprocess."""
         id_ = None if self.following is None else self.following.business_id
         return routed if id_ is None else routed.where(sf.col("business_id") == id_)
 
@@ -260,7 +260,7 @@ def reprocess(
         algorithm = old.run(Ledger(old.table, chosen.clock).algorithm())
         if algorithm is not None and algorithm[0] != STATE_BASED:
             raise UsageError(
-                f"Only state-based tables have a history to handle again, not {algorithm[0]} ones."
+                f"Only state-based tables have a history to reprocess; the algorithm of this one is {algorithm[0]}."
             )
         end = None if as_of is None else old.run(end_of_batch(old.table, as_of))
         connection = open_table(store, into, TablePlace(store, table), spark=spark)

@@ -120,7 +120,7 @@ class VerifyJob:
 
 @dataclass(slots=True)
 class _Stream:
-    """The kinds of findings of one stream so far, and the id of the last message whose outputs were taken."""
+    """The kinds of findings of one stream so far, and the id of the last message whose outputs were collected."""
 
     kinds: set[_Kind] = field(default_factory=set)
     delivered: str | None = None

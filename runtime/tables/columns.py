@@ -176,7 +176,7 @@ def model_of(app: App | None, handler: str | None) -> StateColumns:
     if app is None:
         return as_json
     if handler is None:
-        raise UsageError("With an app, choose a handler too: the states of each have other columns.")
+        raise UsageError("An app needs a handler, because the states of each have other columns.")
     return ModelColumns(definition_of(app, handler))
 
 

@@ -128,7 +128,7 @@ class Request:
         if since is not None and until is not None and since > until:
             raise UsageError("The range of times is empty, as `since` is after `until`. Swap them.")
         if not self.change_feed and (self.change_start, self.change_end) != (None, None):
-            raise UsageError("The start and end of a change feed need the option for the change feed itself.")
+            raise UsageError("The start and end of a change feed need the option read_change_feed.")
 
     @property
     def all_columns(self) -> Columns:

@@ -138,6 +138,7 @@ class Tail:
         return segments
 
     def takes(self, segment: Segment, schema: int) -> bool:
+        """Return whether a segment with this schema version fits into the tail."""
         return (
             schema == self.schema
             and self.size + segment.size <= limits.MAX_TAIL_BYTES
@@ -158,7 +159,7 @@ class Tail:
         return ids
 
     def indexes(self) -> list[RunIndex]:
-        """Return each segment as the index of a run without event. Raises `StoredDataError`."""
+        """Return a `RunIndex` for each segment. Raises `StoredDataError`."""
         segments = self.segments
         firsts = accumulate((each.length for each in segments), initial=self.first)
         return [

@@ -387,7 +387,7 @@ async def append(history: History, new: StreamUpdate, beside: Sequence[Include] 
 
 
 async def copy_versions(history: History, head: Head, runs: Sequence[Run], last: int) -> History:
-    """Append the runs of another stream, with this head, up to version `last`. Costs a transaction per run."""
+    """Append the runs of another stream, which has this head, up to version `last`. Costs a transaction per run."""
     for run in runs:
         count = last - run.first + 1
         if count <= 0 or run.first <= history.head.versions:

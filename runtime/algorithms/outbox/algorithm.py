@@ -126,7 +126,7 @@ class OutboxAlgorithm(ABC):
         *,
         is_stopped: bool,
     ) -> tuple[Entity, Delivery]:
-        """Handle a delivery. Return the entity, and the outcome or, if the message has an entry, the delivery."""
+        """Handle a delivery. Return the entity and the outcome or, if the message has an entry, the delivery."""
         forgotten = self._after_forgetting(entity, delivery)
         if forgotten is not None:
             return entity, forgotten

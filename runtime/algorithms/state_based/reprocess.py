@@ -523,7 +523,7 @@ def _field(name: str, before: Any, after: Any) -> dict[str, str]:  # noqa: ANN40
 
 
 def _numbers(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - any JSON values
-    """Return the sums that differ, by field. Text counts as a number if either side has a point."""
+    """Return the sums that differ, by field. Numeric text counts if either side has a point, unlike ids of digits."""
     sides = Counter[str](), Counter[str]()
     texts = Counter[str](), Counter[str]()
     decimals = set[str]()

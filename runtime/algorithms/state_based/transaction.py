@@ -186,7 +186,7 @@ class CommitDraft:
         return SealedCommit(outcomes, update, self._appended(stored, decided), seen, documents, self.attempt)
 
     def _appended(self, stored: int, decided: int) -> Mapping[IdKey, Version]:
-        """Return the versions, appended since the load, of those messages that have more deliveries waiting."""
+        """Return the versions appended since the load whose messages have more deliveries waiting."""
         waiting, before = self.deliveries.ready_keys(decided), self._history.appended
         appended = {key: before[key] for key in waiting if key in before}
         for key in waiting:

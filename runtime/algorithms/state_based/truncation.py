@@ -64,17 +64,17 @@ class RetentionRules:
     GROUP: ClassVar = "truncate"
 
     older_than: int | None = option(
-        "Cut versions older than 7d, 24h, 2w ...", parse="duration", is_rare=False
+        "Delete versions older than 7d, 24h, 2w ...", parse="duration", is_rare=False
     )
-    keep_last: int | None = option("Cut all but the newest N versions of each stream.", min=1, is_rare=False)
+    keep_last: int | None = option("Keep the newest N versions of each stream.", min=1, is_rare=False)
     redelivery_window: int = option(
-        "How much later than the first copy of a message a broker may date another one. Extends the horizon.",
+        "Extend the horizon by this time, if the broker gives a redelivery a newer enqueued_at.",
         default=0,
         parse="duration",
         metavar="TIME",
     )
     allow_undated: bool = flag(
-        "Cut versions without enqueued_at too. Unknown messages without it are then too late."
+        "Also delete versions without enqueued_at. Afterwards, unknown messages without it are too_late."
     )
     acknowledged_after: int | None = option(
         "Assert that single messages handled longer ago were acknowledged, so that their versions may be cut.",
@@ -109,9 +109,11 @@ def ago(now: int, age: int | None) -> int | None:
 class TruncationChoices(RetentionRules):
     """The options of one truncation."""
 
-    allow_young: bool = flag("Cut versions younger than 24h too, whose messages may be redelivered.")
+    allow_young: bool = flag(
+        "Also delete versions younger than 24h, whose messages may still be redelivered."
+    )
     give_up_letters_older_than: int | None = option(
-        "Discard dead letters rejected longer ago, which hold their streams. They cannot be redriven then.",
+        "Discard dead letters rejected longer ago, which prevent truncation. They can never be redriven.",
         parse="duration",
     )
 

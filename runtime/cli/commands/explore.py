@@ -30,13 +30,13 @@ def explore(
         "The port on this machine. 0 takes a free one.", default=8765, metavar="N", min=0, max=65535
     ),
     app: str | None = option(
-        "The App with the handlers, to replay versions with them.", default=None, metavar="MODULE:ATTRIBUTE"
+        "The App whose handlers replay versions.", default=None, metavar="MODULE:ATTRIBUTE"
     ),
     out: str | None = option(
         "The folder or URL of outcomes, if they are not where the ledger says.", default=None, metavar="DIR"
     ),
     allow_changes: bool = option(
-        "Allow dead letters to be discarded, and with --app and --out to be redriven. Each change is confirmed.",
+        "Allow discarding dead letters, and with --app and --out redriving them. Each change must be confirmed.",
         default=False,
     ),
 ) -> None:
@@ -44,8 +44,8 @@ def explore(
 
         consistent explore --store sqlite:///store.db --table games
 
-    Prints a URL with a secret token, and answers on this machine only, until Ctrl-C. A page of an object shows each
-    version with its message, the recorded clock and values, and the changes of the state. Each page has a JSON twin.
+    Prints a URL with a secret token, and serves this machine only, until Ctrl-C. The page of an object shows each
+    version with its message, the recorded clock and values, and the changed fields. Each page links to its JSON form.
 
         consistent explore --app samples.shooting_range:app \
             --store sqlite:///store.db --table games
@@ -96,7 +96,7 @@ async def _redrive(found: FoundLetter, states: TablePlace, app: str, out: str) -
     batch_id = f"redrive-{uuid.uuid4().hex[:12]}"
     command = ["letters", "redrive", "--app", app, "--out", out, "--batch-id", batch_id]
     # A line of an export names this letter only: others may have its message id and reason. Nor is each id an argument.
-    # The url may contain a secret, and arguments are visible to others. -P: nothing in the working directory is run.
+    # The URL may contain a secret, and arguments are visible to others. -P: nothing in the working directory is run.
     place = {STORE_VARIABLE: portable_url(states.store), TABLE_VARIABLE: states.table}
     with NamedTemporaryFile("w", encoding="utf-8", suffix=".jsonl") as line:
         line.write(f"{to_line(found)}\n")

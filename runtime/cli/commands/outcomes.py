@@ -45,13 +45,13 @@ def batches(
 
         consistent batches --store sqlite:///store.db --table games
 
-    A batch that crashed stays started: run it again with its id to resume it. Until then its versions are not
-    truncated, and a message of it that cannot be replayed fails other batches. Also lists the targets to which outputs
+    A crashed batch stays `started`: run it again with its id to resume it. Until then its versions are not truncated,
+    and other batches fail if a message of these versions cannot be replayed. Also lists the targets to which outputs
     were published. One request for each listed batch, and one for each of its publications.
 
-    --prune deletes the ledger's rows of batches that ended long ago, with the records of their publications and the
-    dead letters of targets. Versions and outcomes stay. A pruned id may be reused by a new batch, which needs another
-    folder for its outcomes.
+    --prune deletes the ledger rows of batches that ended before --older-than, and the records of their publications
+    with dead letters of targets. Versions and outcomes stay. The id of a pruned batch counts as new, and needs another
+    --out.
     """
     screen = Screen(as_json)
     if prune != (older_than is not None):

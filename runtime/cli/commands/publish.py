@@ -73,8 +73,8 @@ class PublishTo:
     """The target of a batch command, if any, and how to publish to it."""
 
     publish: str | None = option(
-        "Publish the outputs at the end of the batch, or of each epoch, like `consistent publish --to`. A URL, or a "
-        "name in the project file.",
+        "The target to which the batch, or each epoch, is published at its end, as by `consistent publish --to`: a "
+        "URL, or a name in the project file.",
         metavar="URL|NAME",
         group="batch",
         is_rare=False,
@@ -423,7 +423,8 @@ def publish(
     screen.put(documents[0] if batch is not None else {"batches": documents})
     if missing:
         raise NotPossibleError(
-            f"The outcomes of {counted(missing, 'batch')} are missing or merged. All other batches are published."
+            f"The outcomes of {counted(missing, 'batch')} are missing or merged: use --out if they were moved. All "
+            "other batches are published."
         )
     if is_refused and not letters:
         raise typer.Exit(TOO_MANY_DEAD_LETTERS)

@@ -50,21 +50,21 @@ def reprocess(
         metavar="TABLE2",
     ),
     was: str | None = option(
-        "The app that made the history, if methods were edited without a revision. It tells the outputs from then.",
+        "The app that made the history, if methods were edited without a revision. It computes the old outputs.",
         default=None,
         metavar="MODULE:ATTRIBUTE",
     ),
     as_of: str | None = option(
-        "Follow the history up to the end of this batch.", default=None, metavar="BATCH"
+        "Handle the history up to the end of this batch.", default=None, metavar="BATCH"
     ),
     object_: str | None = option(
-        "Follow only objects with this business id. The log must hold all messages for them.",
+        "Handle only objects with this business id. The log must contain all their messages.",
         default=None,
         name="--object",
         metavar="ID",
     ),
     capture: bool = option(
-        "Capture values that the history lacks now. By default, their messages become dead letters.",
+        "Capture missing values now. By default, messages without a recorded value become dead letters.",
         default=False,
     ),
     report: Path = option(
@@ -88,14 +88,13 @@ def reprocess(
         consistent reprocess --app fair:app --messages log.parquet \
             --store sqlite:///store.db --table games --into games2 --out again
 
-    The messages of each object are handled in the order of its versions, with the recorded clock, draws and captured
-    values. Outputs are the messages of other objects again: one that the new handlers changed replaces the old one, a
-    new one comes after the history, and the version of one that they no longer publish is left out. Nothing is
-    published, and TABLE is not changed. TABLE2 stores only objects that differ.
+    The messages of an object are handled in the order of its versions, with the recorded clock, draws and captured
+    values. A changed output replaces the old one, a new output follows the recorded history of its object, and the
+    version of a removed output is omitted. Nothing is published, and TABLE is not changed. TABLE2 stores only objects
+    that differ.
 
-    Name all logs of the history, separated by commas. A stopped reprocessing resumes with its --batch-id. To follow
-    messages that came in meanwhile, run it again with all logs and the same --into. `consistent switch` puts TABLE2 to
-    use.
+    Name all logs of the history, separated by commas. A stopped reprocessing resumes with its --batch-id. To include
+    newer messages, run it again with all logs and the same --into. `consistent switch` activates TABLE2.
     """
     loaded, made_by = load_app(app), None if was is None else load_app(was)
     logs = [messages] if Path(messages).exists() else messages.split(",")
@@ -192,17 +191,17 @@ def switch(
     states: TablePlace,
     as_json: AsJson = False,
 ) -> None:
-    r"""Use a reprocessed table instead of the first one, from the next batch on.
+    r"""Use a reprocessed table instead of the first one.
 
         consistent switch games2 --store sqlite:///store.db --table games
 
-    Batches, streams, consumers and commands that name TABLE use TABLE2 then. Objects that are equal are copied first.
-    One conditional write decides. It is refused while a batch of either table is open, and if messages came in since
-    the reprocessing: run that again. Stop consumers before, and start them again.
+    Batches, streams, consumers and commands that name TABLE use TABLE2 from their next start on. Objects without
+    differences are copied first; then one conditional write switches. It is rejected while a batch of either table is
+    open, and if TABLE has messages that were not reprocessed. Stop consumers before, and restart them.
 
         consistent switch games --store sqlite:///store.db --table games2
 
-    Switches back, until TABLE2 has another batch. What consumers did to it since is lost.
+    Switches back, which is possible until TABLE2 has another batch. Changes by consumers of TABLE2 are lost.
     """
     require_table(states)
 
@@ -240,11 +239,11 @@ def fork(
         consistent fork LeaderBoard 7f0c...e2 --at 3 --into trial \
             --store sqlite:///store.db --table games
 
-    Handle messages there with `consistent run --table TABLE2`, and look at them with `consistent show`. The first table
-    is not changed. Reads the object with one request for each 1,000 runs.
+    Use it with `consistent run --table TABLE2` and `consistent show`. The first table is not changed. Reads the object
+    with one request for each 1,000 runs.
     """
     if (case is None) is not (messages == ""):
-        raise UsageError("--case and --messages need each other.")
+        raise UsageError("--case and --messages must be used together.")
     require_table(states)
     check_file(case)
 
@@ -269,7 +268,7 @@ def _case(version: Version, log: str) -> dict[str, Any]:
         (each for each in messages_on_disk(log) if canonical(each["message_id"]) == version.message_id), None
     )
     if found is None:
-        raise LogError(f"{log} does not hold the message {version.message_id}.")
+        raise LogError(f"{log} lacks the message {version.message_id}: use the log that has it.")
     body = found["body"]
     return {
         "message_id": version.message_id,

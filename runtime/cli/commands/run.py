@@ -39,7 +39,7 @@ class DeadLetterChoices:
     """How many dead letters a batch may have, and what happens if it has more."""
 
     max_dead_letters: DeadLetterLimit | None = option(
-        "Exit with code 3 if there are more dead letters than 10, or than 0.5% of the deliveries.",
+        "Exit with code 3 if there are more dead letters than N, or than P% of the deliveries.",
         metavar="N|P%",
         parser=DeadLetterLimit.parse,
     )
@@ -78,7 +78,7 @@ def run(
     messages: Messages = "",
     unfinished: timedelta | None = option(
         "Instead of --messages: publish outputs that have been in outboxes for more than 1h, 24h ..., because their "
-        "single message or abandoned batch will not be processed again.",
+        "single message or abandoned batch is not processed again.",
         metavar="AGE",
     ),
     batch: BatchChoices,
@@ -93,8 +93,8 @@ def run(
         consistent run --app samples.shooting_range:app --messages log.parquet \
             --cascade --out outcomes --store sqlite:///store.db --table games
 
-    A new message adds one version to its stream. A duplicate repeats the outputs of its first delivery and stores
-    nothing. One query and one transaction for each stream, and about ten seconds to start Spark.
+    A new message adds one version to its stream. A duplicate yields the outputs of its first delivery and stores
+    nothing. Takes one query and one transaction for each stream, and about ten seconds to start Spark.
 
     A delivery that cannot be handled becomes a dead letter with its reason and does not affect other messages. The exit
     code is still 0, or 3 with more than --max-dead-letters. A stopped batch resumes when it is run again with its id:
@@ -104,7 +104,7 @@ def run(
             --unfinished 1h --cascade --out outcomes \
             --store sqlite:///store.db --table games
 
-    Finishes the work of crashed workers. The outcomes are duplicates with the remaining outputs.
+    Publishes outputs that crashed workers left in outboxes. The outcomes are duplicates with these outputs.
     """
     if bool(messages) == (unfinished is not None):
         raise UsageError("Use either --messages LOG or --unfinished AGE.")
@@ -196,7 +196,7 @@ def stream(
     batch: Annotated[BatchChoices, only("states", "out", "metrics_file", "others", "spark")],
     options: Annotated[BatchOptions, only(*_OF_STREAM)],
     max_dead_letters: DeadLetterLimit | None = option(
-        "Do not publish an epoch with more dead letters than 10, or than 0.5% of the deliveries, and exit with code 3.",
+        "Exit with code 3, without publishing the epoch, above N dead letters, or P% of the deliveries.",
         metavar="N|P%",
         parser=DeadLetterLimit.parse,
     ),

@@ -36,8 +36,8 @@ def serve(
     ),
     states: TablePlace,
     publish: str | None = option(
-        "Where outputs go: stdout:, kafka://HOST:PORT, amqp://..., azurequeue://..., http://... Without it they are "
-        "dropped.",
+        "The target of outputs: stdout:, kafka://HOST:PORT, amqp://..., azurequeue://..., http://... By default they "
+        "are dropped.",
         is_secret=True,
         metavar="URL",
         group="serve",
@@ -46,16 +46,16 @@ def serve(
     options: ServeOptions,
     as_json: AsJson = False,
 ) -> None:
-    r"""Handle the messages of a queue as they come, and acknowledge each once its outputs are published.
+    r"""Handle the messages of a queue one by one, and acknowledge each once its outputs are published.
 
         consistent serve --app samples.shooting_range:app \
             --from "kafka://localhost:9092/shots?group=range" \
             --publish kafka://localhost:9092 \
             --store sqlite:///store.db --table games
 
-    Messages of one business object are handled in their order, those of others concurrently; messages of one that were
-    read ahead share a query and a transaction. SIGTERM or Ctrl-C stops reading, finishes the messages in hand and exits
-    with 0; killed at any moment nothing is lost. A refused message is a dead letter of the table, and is acknowledged.
+    Messages of a business object are handled in order, several in one transaction, and different objects concurrently.
+    A rejected message becomes a dead letter of the table, and is acknowledged. SIGTERM or Ctrl-C finishes messages in
+    progress and exits with 0. After a kill, unacknowledged messages are redelivered.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(Lines("%(asctime)s %(levelname)s %(message)s"))

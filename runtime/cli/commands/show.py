@@ -36,7 +36,7 @@ class VersionOptions:
 
     version: int | None = option("Show this version of one object in full.", metavar="V", min=1)
     message: str | None = option(
-        "Show the version of one object that this message made in full.", metavar="ID"
+        "Show in full the version of one object that this message made.", metavar="ID"
     )
     diff: bool = flag("Show changed fields instead of whole states.")
 
@@ -70,15 +70,15 @@ def show(
         consistent show LeaderBoard 7f0c...e2 --version 3 --diff \
             --store sqlite:///store.db --table games
 
-    Lists objects by reading 1,000 headers with each request; HANDLER and --prefix restrict them. For one object it
-    reads all versions kept, with one request for each 1,000 runs. Outputs are not stored, so they are not shown.
+    Without BUSINESS_ID it lists objects, with one request for each 1,000. With BUSINESS_ID it lists all kept versions
+    of one object, with one request for each 1,000 runs. Outputs are not stored, so they are not shown.
 
         consistent show --stats --store sqlite:///store.db --table games
 
-    Unfinished messages may have unpublished outputs: their batch has not ended, or their worker crashed. The horizon is
-    the newest of all streams; see also `consistent sql @window`. Bytes are as charged by Azure Table Storage. Reads
-    everything: one request for each 1,000 rows or 4 MiB; with --quick two for each 1,000 objects. --master splits the
-    table by keys.
+    Counts rows by handler. Outputs of unfinished messages may be unpublished, because their batch has not ended or
+    their worker crashed. The horizon is the newest of all streams; see also `consistent sql @window`. Bytes are as
+    charged by Azure Table Storage. Reads the whole table, with one request for each 1,000 rows or 4 MiB; with --quick
+    two for each 1,000 objects.
     """
     screen = Screen(as_json)
     if handler is not None:

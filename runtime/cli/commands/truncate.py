@@ -51,7 +51,7 @@ class PolicyOptions:
     """Options that manage policies instead of cleaning up."""
 
     policy: Literal["set", "list", "remove"] | None = option(
-        "Clean up nothing: store the given rules in the table, list its rules, or remove them."
+        "Instead of cleaning up: store the given rules in the table, list its rules, or remove them."
     )
     handler: str | None = option(
         "With --policy: for the streams of this handler. Default: all.", metavar="NAME", is_rare=True
@@ -60,7 +60,7 @@ class PolicyOptions:
         "With --policy: for the stream of --handler and this business id.", metavar="ID", is_rare=True
     )
     hold: bool = flag(
-        "With --policy set: truncate nothing of it, whatever the rules, until --policy remove --hold.",
+        "With --policy set: prevent any truncation of it until --policy remove --hold.",
         is_rare=True,
     )
 
@@ -397,14 +397,14 @@ def truncate(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    r"""Clean a table up: truncate old versions, and delete orphaned documents or old message ids.
+    r"""Truncate old versions, and delete orphaned documents or old message ids.
 
         consistent truncate --store sqlite:///store.db --table games \
             --older-than 30d --keep-last 100 --dry-run
 
     A version is deleted only if all given rules allow it. These stay: the newest run of each stream, versions of
     unpublished batches, versions younger than 24h, and versions needed by a dead letter. The newest state is never
-    lost, but a redelivered message whose version was truncated is too_late. Versions of single messages with outputs
+    deleted. A redelivered message whose version was truncated is too_late. Versions of single messages with outputs
     stay until their consumer acknowledges them, or --acknowledged-after asserts it. --export first writes versions and
     dead letters to files, and reads them back.
 
@@ -420,8 +420,8 @@ def truncate(
         consistent truncate --app samples.shooting_range:app --algorithm outbox \
             --older-than 7d --dry-run --store sqlite:///store.db --table games
 
-    With an outbox it deletes ids of messages processed long ago, never those of unfinished ones. A later copy of such a
-    message is processed again, unnoticed: keep ids for longer than copies may be delivered.
+    With an outbox it deletes ids of messages processed before --older-than, never those of unfinished ones. A later
+    copy of such a message is processed again, unnoticed: keep ids for longer than copies may be delivered.
 
     Only one truncation of a table runs at a time. After an interruption, run it again to finish.
     """

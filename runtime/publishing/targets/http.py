@@ -33,7 +33,7 @@ class HttpTarget(publisher.OneByOneTarget):
             is_url = False
         if not is_url:
             raise UsageError(
-                "The url of the receiver is invalid. Write http://HOST/PATH or https://USER:PASSWORD@HOST:PORT/PATH, "
+                "The URL of the receiver is invalid. Use http://HOST/PATH or https://USER:PASSWORD@HOST:PORT/PATH, "
                 "with %25 for %, %40 for @, %2F for / and %20 for a blank in the user or password."
             )
         host = parts.netloc.rpartition("@")[2]
@@ -95,7 +95,7 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
             return None, f"{type(error).__name__} {error}".strip(), None
         except (aiohttp.ClientError, ValueError) as error:  # its text may contain the URL or a header
             raise TargetError(
-                f"The request to {self.target.name} is invalid ({type(error).__name__}): correct its url or --header."
+                f"The request to {self.target.name} is invalid ({type(error).__name__}): correct its URL or --header."
             ) from None
 
 

@@ -33,7 +33,7 @@ _QUIET.addHandler(logging.NullHandler())
 
 _BROKER = re.compile(r"([^\s:/]+|\[[0-9a-fA-F:]+\])(:\d+)?")
 _FORM = (
-    "The url of the Kafka cluster is invalid. Write kafka://HOST:PORT or kafka://USER:PASSWORD@HOST:PORT?setting=value "
+    "The URL of the Kafka cluster is invalid. Write kafka://HOST:PORT or kafka://USER:PASSWORD@HOST:PORT?setting=value "
     "with %25 for %, %2F for / and %20 for a blank in the user or password."
 )
 
@@ -153,7 +153,7 @@ class KafkaTarget(Target):
                 # The text may contain a secret value.
                 names = ", ".join(name for name in self.settings if name in refused.args[0].str())
                 raise UsageError(
-                    f"{self.name}: librdkafka refuses a setting{f' ({names})' if names else ''}. Correct the url."
+                    f"{self.name}: librdkafka refuses a setting{f' ({names})' if names else ''}. Correct the URL."
                 ) from None
             for topic in topics:
                 for _ in range(_LOOKS):
@@ -276,5 +276,5 @@ def _translated_errors(name: str) -> Iterator[None]:
         kind = TargetUnavailableError if may_succeed else TargetError
         hint = ""
         if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # a broker does not say which record is too large
-            hint = ". Add the brokers' ?message.max.bytes=N to the url, so that larger outputs become dead letters."
+            hint = ". Add the brokers' ?message.max.bytes=N to the URL, so that larger outputs become dead letters."
         raise kind(f"{name}: {cause.str()}{hint}") from error

@@ -23,7 +23,7 @@ _OF_ROW = ("22", "23", "44", "54000", "P0")
 """Prefixes of SQLSTATEs of invalid rows: data, constraints, views, index rows that are too large, and triggers."""
 
 _FORM = (
-    "The url of the PostgreSQL database is invalid. Write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %25 for "
+    "The URL of the PostgreSQL database is invalid. Write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %25 for "
     "%, %40 for @, %2F for / and %20 for a blank in the user or password."
 )
 

@@ -98,7 +98,7 @@ class SqliteTarget(SqlTarget):
 
     def __init__(self, url: str, options: TargetOptions) -> None:
         if not url.startswith(_FILE) or url == _FILE:
-            raise UsageError("The url of the SQLite file is invalid. Write sqlite:///FILE.")
+            raise UsageError("The URL of the SQLite file is invalid. Use sqlite:///FILE.")
         self.path = Path(url.removeprefix(_FILE)).absolute()
         super().__init__(f"{_FILE}{self.path}", options)
 

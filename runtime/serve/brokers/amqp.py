@@ -74,7 +74,7 @@ class RabbitSource:
             await channel.set_qos(prefetch_count=int(self._place.given.get("prefetch", "1000")))
             await (await channel.get_queue(self._queue)).consume(self._messages.put)
         except ChannelNotFoundEntity as error:
-            raise UsageError(f"There is no queue {self.name}.") from error
+            raise UsageError(f"There is no queue {self.name}: correct --from.") from error
         except _LOST as error:
             raise UsageError(f"{self.name} does not answer: {error}") from error
 

@@ -110,7 +110,7 @@ class AzureQueueSource:
         try:
             await self._client.get_queue_properties()
         except ResourceNotFoundError as error:
-            raise UsageError(f"There is no queue {self.name}.") from error
+            raise UsageError(f"There is no queue {self.name}: correct --from.") from error
         self._requests = asyncio.Semaphore(_REQUESTS)
         self._renewing = asyncio.create_task(self._renew())
 
@@ -163,7 +163,7 @@ class AzureQueueSource:
         return is_gone
 
     async def _renew(self) -> None:
-        """Renew all leases three times within the time of invisibility."""
+        """Renew all leases, three times per visibility timeout."""
         while True:
             await asyncio.sleep(self._visibility / 3)
             await asyncio.gather(*map(self._renew_one, list(self._leases)))
@@ -177,7 +177,7 @@ class AzureQueueSource:
                     lease.message.pop_receipt = renewed.pop_receipt
 
     async def close(self) -> None:
-        """Stop renewing. Messages that were not deleted become visible when their time has passed."""
+        """Stop renewing. Undeleted messages become visible again after their visibility timeout."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)

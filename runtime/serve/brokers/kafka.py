@@ -313,7 +313,7 @@ async def _in(thread: ThreadPoolExecutor, work: Callable[[], T], name: str, kind
 
 
 def source(url: str) -> Source:
-    """Return the topics of a URL."""
+    """Return the source that reads the topics in a URL."""
     return KafkaSource(_Place(url))
 
 

@@ -1,7 +1,7 @@
 """Azure Service Bus as a source: a queue or a subscription, with or without sessions. Locks are renewed.
 
 Messages of a session are received in order by one consumer at a time. If the lock of a message is lost, the
-message is redelivered, also to other consumers. All publish the same outputs. Tested with a fake of the client only.
+message is redelivered, perhaps to another consumer. All publish the same outputs. Tested only with a fake client.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class ServiceBusSource:
     async def read(self, most: int, linger: float) -> Sequence[Received]:
         found = await taken(self._buffer, most, linger)
         if not found and isinstance(self._problem, exceptions.MessagingEntityNotFoundError):
-            raise UsageError(f"There is no queue {self.name}.") from self._problem
+            raise UsageError(f"There is no queue {self.name}: correct --from.") from self._problem
         if not found and self._problem is not None:
             raise SourceUnavailableError(f"{self.name}: {self._problem}") from self._problem
         return found

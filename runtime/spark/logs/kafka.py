@@ -222,8 +222,8 @@ def check(wanted: Range, limits: Limits, topics: Sequence[str]) -> None:
     last = limits.last.get(wanted[:2], 0)
     if wanted.end > last:
         raise LogError(
-            f"{lane} ends at offset {last}, and {wanted.end} is asked for: a transaction is open there, it was not "
-            "written yet, or the topic was made again."
+            f"{lane} ends at offset {last}, before the requested offset {wanted.end}: a transaction is open there, the "
+            "records are not written yet, or the topic was recreated."
         )
     if first > wanted.start and wanted.end > wanted.start:
         rest = f"{wanted.partition if len(topics) == 1 else lane}:{first}"

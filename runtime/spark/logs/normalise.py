@@ -76,7 +76,7 @@ _PART, _CONTENT = "excess_part", "excess_content"
 
 
 def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits = USUAL) -> DataFrame:
-    """Normalise a log. Raises `LogError` for a column that is missing or has a wrong type."""
+    """Return a log in the normalised form. Raises `LogError` for a column that is missing or has a wrong type."""
     judged, types = _judge(log, source, limits)
     is_packed = isinstance(types["body"], BinaryType)
     note = f"CASE WHEN {_EXCESS} IS NOT NULL THEN to_json(named_struct({text(NOTE)}, {_EXCESS})) END"
@@ -265,7 +265,7 @@ def _check_columns(log: DataFrame) -> DataFrame:
         raise lacks("", missing, log.columns)
     for name, count in Counter(map(str.lower, log.columns)).items():
         if count > 1:
-            raise LogError(f"The log has two columns {name} when Spark ignores case: leave one of them out.")
+            raise LogError(f"The log has two columns {name} when Spark ignores case: remove one of them.")
     # An empty column of a table in memory has no type.
     log = log.drop(
         *[name for name in OPTIONAL if name in log.columns and log.schema[name].dataType == st.NullType()]

@@ -189,7 +189,7 @@ def _check_files(files: LogFiles) -> None:
         with Path(file).open("rb") as opened:
             is_parquet = opened.read(4) in (b"PAR1", b"PARE")
         if is_parquet and files.format == "json":
-            raise LogError(f"{file} is Parquet: leave out --format, or set --format parquet.")
+            raise LogError(f"{file} is Parquet: omit --format, or set --format parquet.")
         if not is_parquet and files.format == "parquet":
             raise LogError(f"{file} is not Parquet. If it holds JSON lines, set --format json.")
 
@@ -601,7 +601,7 @@ def _in_json(value: Any) -> object:  # noqa: ANN401 - also of numpy and pandas
         return None if value != value else value.isoformat()  # noqa: PLR0124 - detects NaT
     kind = value.dtype.kind if hasattr(value, "dtype") else ""
     if kind == "m":
-        raise TypeError("a timedelta64 has no JSON: give a timedelta")
+        raise TypeError("a timedelta64 has no JSON: pass a timedelta")
     if kind == "M":
         return value.astype(str).tolist()
     return value.tolist() if kind else to_jsonable_python(value, inf_nan_mode="constants")

@@ -34,7 +34,7 @@ def stream_of(spark: SparkSession, url: str, decoding: Decoding) -> DataFrame:
     """Return the messages of topics as a streaming DataFrame. Raises `UsageError` and `LogError`."""
     log = KafkaLog(url, decoding)
     if "to" in log.place.own:
-        raise UsageError("A stream has no end: leave to= out, or run a batch.")
+        raise UsageError("A stream has no end: remove `to` from the URL, or run a batch.")
     # As an attribute the settings stay out of plans, which show options.
     name = f"kafka-{uuid4().hex}"
     source = type("TopicSource", (TopicSource,), {"log": log, "short_name": name})
@@ -102,7 +102,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic, id_ in limits.ids.items():
             if {start.get(topic, id_), end.get(topic, id_)} != {id_}:
                 raise LogError(
-                    f"The topic {topic} is another one than that of the checkpoint: it was made again. Give query and "
+                    f"The topic {topic} was recreated since the checkpoint was written. Give query and "
                     "checkpoint new names."
                 )
         for lane in limits.first:

@@ -314,7 +314,7 @@ class EpochPlaces:
         if self.compact_after > 1 and not self._moves_whole:
             raise UsageError(
                 f"Epochs can only be compacted where folders move atomically, unlike in the file system of {self.out}: "
-                f"leave --compact-after out."
+                "omit --compact-after."
             )
 
     @property
@@ -494,9 +494,7 @@ class Stream:
         if self.compact_after < 1:
             raise UsageError(f"compact_after must be at least 1, not {self.compact_after}.")
         if self.options.keep_large is not None:
-            raise UsageError(
-                "A stream only keeps notes of messages that are too large: leave keep_large out."
-            )
+            raise UsageError("A stream keeps only a note of a message that is too large: omit keep_large.")
         self.place = self.place.for_workers()
         self.admission = Admission(self.query, Checkpoint(absolute_folder(self.checkpoint)))
         self.places = EpochPlaces(absolute_folder(self.out), self.query, self.compact_after)

@@ -251,7 +251,7 @@ G = TypeVar("G", bound=Group | Chunk)
 def by_stream(
     given: Iterable[G | Wait], begin: Callable[[], S], work: Callable[[G, S], Coroutine[Any, Any, R]]
 ) -> Iterator[Coroutine[Any, Any, R] | Wait]:
-    """Yield a coroutine for each group, in sequence for one stream, and waits that bound their memory."""
+    """Yield a coroutine for each group, in sequence for one stream, and `Wait` items that bound their memory."""
     held = 0
 
     async def within_bounds(group: G, stream: S) -> R:

@@ -234,7 +234,7 @@ def totals(parts: Iterable[OutcomeFile]) -> tuple[Mapping[str, int], int]:
 
 
 def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the outcomes in files of a folder. With its first two arguments bound, a `Fold` that ignores its input."""
+    """Yield the outcomes in files of a folder. `partial(written, folder, names)` is a `Fold` that ignores its input."""
     from pyarrow import parquet  # noqa: PLC0415 - as in `OutcomeFileWriter.open`
 
     for _ in batches:
