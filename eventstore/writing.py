@@ -403,7 +403,7 @@ async def delete(target: StreamValue) -> None:
 async def _delete(
     partition: Partition,
     head: Operation,
-    mark: dict[str, Value],
+    mark: Properties,
     doomed: Sequence[str],
     included: Sequence[Operation] = (),
 ) -> str:
