@@ -67,7 +67,7 @@ class Draft:
         for event in events:
             if not isinstance(event, EventData):
                 kind = type(event).__name__
-                raise TypeError(f"An event to write is a {kind}: pass EventData, or *events for a list.")
+                raise TypeError(f"An event to write is a {kind}: give EventData, or *events for a list.")
         own = None if properties is None else header.stream_properties(properties)
         return cls(events, all_includes(events, includes), own)
 
@@ -403,7 +403,7 @@ async def delete(target: StreamValue) -> None:
 async def _delete(
     partition: Partition,
     head: Operation,
-    mark: Mapping[str, Value],
+    mark: Properties,
     doomed: Sequence[str],
     included: Sequence[Operation] = (),
 ) -> str:

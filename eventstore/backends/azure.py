@@ -202,19 +202,6 @@ class Client:
         request = HttpRequest(method, self._account.endpoint + path, headers=headers, content=content)
         return await self._send(request, writes=True)
 
-    async def create_table(self, name: str) -> Answer | None:
-        """Create a table unless it exists. Return the response of a service that refused, otherwise None."""
-        try:
-            await self._service.create_table_if_not_exists(name)
-        except AzureError as error:
-            response = getattr(error, "response", None)
-            if not isinstance(response, AsyncHttpResponse):
-                raise self._failure(error, writes=True) from None
-        else:
-            return None
-        self._check(response.status_code, response.headers, writes=True)
-        return Answer(response.status_code, response.headers, response.content, was_repeated=False)
-
     async def close(self) -> None:
         """Close the connections."""
         await self._service.close()
@@ -562,18 +549,18 @@ class AzureTable(port.RangeTable):
         """No-op: the service answers only when a write is durable."""
 
     async def make(self) -> None:
+        body, headers = _dumps({"TableName": self.name}).encode(), {"Content-Type": "application/json"}
         try:
-            answer = await self._store.client().create_table(self.name)
+            answer = await self._store.client().write("POST", "/Tables", body, headers)
         except StoreUrlError:
             # Some signatures permit using a table but not creating one.
             await self.check()
             return
-        if answer is None:
-            return
         refused = refusal(answer.status, answer.body)
         if refused.code == "TableBeingDeleted":
             raise StoreUnavailableError(f"The table {self.name} is being deleted.")
-        raise self._explained(refused)
+        if answer.status not in (201, 204, 409):  # created, or exists
+            raise self._explained(refused)
 
     async def check(self) -> None:
         """Raise `TableNotFoundError` if the table does not exist. Costs one request."""

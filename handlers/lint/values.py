@@ -35,20 +35,16 @@ class Owner(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance of a user's class, or of a library class by full name; "" if the class is unknown.
-
-    `element` is the value of its items in iteration, `item` that of subscripts, and `parts` the members of a tuple of
-    known length. `after` restricts the attributes of `super()` to those of later classes.
-    """
+    """An instance of a user's class, or of a library class by full name; "" if the class is unknown."""
 
     of: str | Class = ""
     owner: Owner | None = None
     literal: object = None
-    element: Value = ()
-    item: Value = ()
-    parts: tuple[Value, ...] = ()
+    element: Value = ()  # of its iteration
+    item: Value = ()  # of a subscript
+    parts: tuple[Value, ...] = ()  # the members of a tuple of known length
     depth: int = 0
-    after: Class | None = None
+    after: Class | None = None  # restricts the attributes of `super()`
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,19 +332,15 @@ Step = tuple[str, ast.AST, SourceModule]
 
 @dataclass
 class Checker:
-    """The state shared by all scopes: modules, classes, the chain of calls to the current place, findings.
-
-    `known` caches the values of names and calls, and `counts` their number, by `mode`: whether reports are off, and
-    whether a module is being imported.
-    """
+    """The state shared by all scopes: modules, classes, the chain of calls to the current place, findings."""
 
     scopes: type[Scope]
     modules: Modules = field(default_factory=Modules)
     findings: dict[Hashable, Finding] = field(default_factory=dict)
-    known: dict[Hashable, Value] = field(default_factory=dict)
+    known: dict[Hashable, Value] = field(default_factory=dict)  # the values of names and calls, by `mode`
     counts: Counter[Hashable] = field(default_factory=Counter)
     classes: dict[ast.ClassDef, Class] = field(default_factory=dict)
-    mode: tuple[bool, bool] = (False, False)
+    mode: tuple[bool, bool] = (False, False)  # whether reports are off, and a module is being imported
     tops: dict[SourceModule, Scope] = field(default_factory=dict)
     chain: tuple[Step, ...] = ()
 

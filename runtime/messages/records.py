@@ -123,11 +123,9 @@ def read_record(
 ) -> tuple[Envelope, str | None]:
     """Return the message in a record, and why it is invalid, or `None` if it is valid.
 
-    `content` is the body if id and type are among the headers, otherwise a JSON envelope, whose body is an object or
-    the text of one. `stamped`: the broker's time, for messages without a time of their own. Invalid content is kept,
-    with the name of its place as the id.
-
-    Raises `SchemasUnavailableError`, because an unavailable registry is not a fault of the record.
+    `content` is the body if id and type are among the headers, otherwise a JSON envelope. `stamped`: the broker's time,
+    for messages without one. Raises `SchemasUnavailableError`, because an unavailable registry is no fault of the
+    record.
     """
     own = {name: each for name, each in headers.items() if name not in {"handler", "sequence"}}
     id_, type_, given = (own.pop(name, "") for name in ("message_id", "type", "enqueued_at"))

@@ -24,23 +24,12 @@ from runtime.errors import StoredDataError, UsageError
 from runtime.messages.envelope import IdKey, pack_ids
 from runtime.messages.parsing import Deliveries
 from runtime.versions import dead_letters, index, limits
+from runtime.versions import run as stored_runs
 from runtime.versions.dead_letters import NO_LETTERS, Letter, Letters
 from runtime.versions.head import HEAD_PROPERTIES, NO_EVENT, Head, Segment, Tail, is_of_state, read_head
 from runtime.versions.index import IndexRow, VersionPosition
 from runtime.versions.properties import damaged_row, error_location, one_of_many, reading
-from runtime.versions.run import (
-    DATA_PROPERTIES,
-    ID_PROPERTIES,
-    INDEX_PROPERTIES,
-    Commit,
-    MadeColumns,
-    Run,
-    StateVersion,
-    Version,
-    read_ids,
-    read_run,
-    version_columns,
-)
+from runtime.versions.run import Commit, MadeColumns, Run, StateVersion, Version
 
 
 class LoadedVersions:
@@ -64,7 +53,7 @@ class LoadedVersions:
             if not wanted.isdisjoint(ids_of_tail):
                 places = enumerate(ids_of_tail)
                 self._places = {key: (NO_EVENT, position) for position, key in places if key in wanted}
-        ids = {number: read_ids(event) for number, event in self._events.items()}
+        ids = {number: stored_runs.read_ids(event) for number, event in self._events.items()}
         for place in candidates:
             key = ids[place.event][place.position]
             if key in wanted:
@@ -84,7 +73,7 @@ class LoadedVersions:
         event, position = place
         if self._decoded is None or self._decoded[0] != event:
             tail = self._tail if event == NO_EVENT else None
-            run = read_run(self._events[event]) if tail is None else tail.run()
+            run = stored_runs.read_run(self._events[event]) if tail is None else tail.run()
             self._decoded = (event, run.all())
         return self._decoded[1][position]
 
@@ -178,7 +167,7 @@ class Packer:
     def version(self, position: int) -> tuple[StateVersion, bytes, bytes]:
         """Return the record of a new version, and the encoded states before and after it. `position` begins at 0."""
         before, after = states = self.states[position : position + 2]
-        (record,) = version_columns(self._deliveries, self.made[position : position + 1], states)
+        (record,) = stored_runs.version_columns(self._deliveries, self.made[position : position + 1], states)
         return record, before, after
 
     def pack(self, written_at: int) -> Packed:
@@ -217,13 +206,13 @@ class Packer:
         ):
             return None
         commit = Commit(count, self._batch, written_at, self._number)
-        versions = version_columns(self._deliveries, self.made, self.states)
+        versions = stored_runs.version_columns(self._deliveries, self.made, self.states)
         segment = Segment.of(versions, self._schema, before, commit)
         return segment if segment.size <= limits.MAX_SEGMENT_BYTES else None
 
     def _close(self, written_at: int) -> None:
         begin, before = self._begin, self.states[self._begin]
-        versions = version_columns(self._deliveries, self.made[begin:], self.states[begin:])
+        versions = stored_runs.version_columns(self._deliveries, self.made[begin:], self.states[begin:])
         commit = Commit(len(versions), self._batch, written_at, self._number)
         self._runs += _split(Run(self._first + begin, self._schema, before, versions, [commit]))
         self._begin = len(self.made)
@@ -334,7 +323,7 @@ async def _newest(history: History) -> NewestState:
     event = history.found.event(number)
     if event is None:
         (event,) = await _read_runs(history.stream, [number])
-    run = read_run(event)
+    run = stored_runs.read_run(event)
     return NewestState(run.after, run.schema)
 
 
@@ -417,7 +406,7 @@ async def _read_runs(stream: Stream, needed: Collection[int]) -> list[RecordedEv
             stretches[-1] = (stretches[-1][0], number)
         else:
             stretches.append((number, number))
-    select = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]
+    select = [*stored_runs.INDEX_PROPERTIES, *stored_runs.ID_PROPERTIES, *stored_runs.DATA_PROPERTIES]
     read = [await Stream.read_events(stream, first, last, select=select) for first, last in stretches]
     return [event for events in read for event in events]
 
@@ -480,12 +469,12 @@ async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
 async def made_by(table: Table, key: str) -> tuple[int, list[IdKey]]:
     """Return the number of the first stored version, and all message ids, at one request for every 1,000 runs."""
     with error_location(table, key):
-        select = [*INDEX_PROPERTIES, *ID_PROPERTIES]
+        select = [*stored_runs.INDEX_PROPERTIES, *stored_runs.ID_PROPERTIES]
         slice_ = await Stream.try_read(Partition.exact(table, key), select=select, header=HEAD_PROPERTIES)
         if slice_ is None:
             return 1, []
         head = read_head(slice_.stream.properties or {})
-        ids = [id_ for event in slice_.events for id_ in read_ids(event)]
+        ids = [id_ for event in slice_.events for id_ in stored_runs.read_ids(event)]
         return head.kept_from, ids + (head.tail.ids() if head.tail is not None else [])
 
 
@@ -503,7 +492,7 @@ async def read_whole(table: Table, handler: str, business_id: str) -> tuple[Head
         if slice_ is None:
             return None
         head = read_head(slice_.stream.properties or {})
-        runs = [read_run(event) for event in slice_.events]
+        runs = [stored_runs.read_run(event) for event in slice_.events]
         return head, runs if head.tail is None else [*runs, head.tail.run()]
 
 

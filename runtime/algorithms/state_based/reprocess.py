@@ -103,9 +103,8 @@ class Reprocessor:
     ) -> Sequence[Outcome]:
         """Follow the recorded stream as far as its messages are available.
 
-        Return a `duplicate` for each message that makes the recorded state and outputs. Return `processed`, with the
-        differences as JSON in `error`, for other messages, for versions that are gone, and for a different final state.
-        Costs two queries, and one transaction if it progresses.
+        Return a `duplicate` for each message that makes the recorded state and outputs, otherwise `processed` with the
+        differences as JSON in `error`.
         """
         retries = self.algorithm.retries.start()
         while True:

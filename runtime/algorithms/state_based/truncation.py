@@ -341,11 +341,7 @@ async def truncate_stream(
     """Delete the versions of one stream that the rules allow. Return `None` if the stream no longer exists.
 
     `up_to`: the last version to delete, because later ones are not exported. `letters_kept`: the exported dead letters,
-    the only ones to discard.
-
-    Costs one query, and one more for each event with unacknowledged single messages. A stream that is or was truncated
-    costs two more to measure its rows, another for every 64 further rows, then one query, and a transaction for every
-    99 rows. Raises `RetriesExhaustedError` and `StoredDataError`.
+    the only ones to discard. Costs a transaction for every 99 rows.
     """
 
     async def attempt() -> Truncated | None:
