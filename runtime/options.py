@@ -1,7 +1,5 @@
 """Options of the command line, project file and Python API, declared as dataclass fields with default and help."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import MISSING, field, fields
 from difflib import get_close_matches

@@ -1,7 +1,5 @@
 """Exports of truncated versions and dead letters, as files that can be read without the table."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """Columns, and record batches of bounded size."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple

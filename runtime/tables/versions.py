@@ -278,7 +278,6 @@ class _Past:
         self.found: Mapping[str, Any] | None = None
 
     def add(self, run: Run) -> None:
-        """Add the next run."""
         if self._known_from is None:
             self._known_from = run.versions.nows[0]
         last = self._as_of.last(run)

@@ -1,7 +1,5 @@
 """`consistent letters`: list dead letters, redrive or discard them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """`consistent forget`: erase business objects."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -119,7 +117,6 @@ class _Places:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Tables]:
-        """Open each location once."""
         places = (self.states, self.ids, self.tokens)
         async with AsyncExitStack() as stack:
             opened = {}

@@ -1,7 +1,5 @@
 """`consistent outcomes` and `consistent batches`: results of batches, and their progress."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace

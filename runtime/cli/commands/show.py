@@ -1,7 +1,5 @@
 """`consistent show`: list business objects, show the versions of one, or count the rows of a table."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
