@@ -12,8 +12,7 @@ from runtime.errors import UsageError
 
 T = TypeVar("T")
 
-OWN_DETAILS = frozenset({"name", "parse", "group", "is_rare", "check"})
-"""Details unknown to typer."""
+OWN_DETAILS = frozenset({"name", "parse", "group", "is_rare", "check"})  # details unknown to typer
 
 
 REQUIRED = MISSING

@@ -30,8 +30,7 @@ class Places(NamedTuple):
     keys: str | None = None
 
 
-EMBEDDED = Places()
-"""Files in the working folder of the steps."""
+EMBEDDED = Places()  # files in the working folder of the steps
 
 
 def steps(places: Places) -> Iterator[str]:
