@@ -242,7 +242,7 @@ def _parts(
 ) -> Iterator[RenderableType]:
     by_handler: dict[str, dict[str, Any]] = {}
     for (handler, status, _), count in sorted(counts.items(), key=lambda each: each[0][0] or ""):
-        new = {"handler": handler or "(none)", **dict.fromkeys(Status, 0)}
+        new: dict[str, Any] = {"handler": handler or "(none)", **dict.fromkeys(Status, 0)}
         by_handler.setdefault(handler or "", new)[status] += count
     yield make_table("Outcomes", ("handler", *Status), by_handler.values())
     if files.outcome_filter != OutcomeFilter():
