@@ -181,12 +181,6 @@ class ExportedVersions:
         files = ds.dataset(list(map(str, parts)), schema=SCHEMA, format=format_)
         self._files: list[ds.Fragment] = list(files.get_fragments())
 
-    def of_stream(self, handler: str, business_id: str) -> list[Version]:
-        """Return the distinct versions of a stream, the oldest first."""
-        # A version may be in several files, as a crashed worker leaves one.
-        by_number = {version.number: version for version in self._versions(handler, business_id)}
-        return [by_number[number] for number in sorted(by_number)]
-
     def find(
         self, handler: str, business_id: str, ids: Collection[IdKey], since: int = 0
     ) -> Mapping[IdKey, Version]:

@@ -282,7 +282,6 @@ letters nothing ON                                 => 2 one of list, redrive, di
 truncate ON --policy list --handler ShootingRange  => 2 --policy list lists all
 truncate ON --policy remove --keep-last 1          => 2 --policy remove takes no rules
 truncate ON --policy set --keep-last 1 --take-over => 2 omit --take-over
-show --export nowhere ON                           => 2 needs HANDLER and BUSINESS_ID
 show ON --quick                                    => 2 --quick needs --stats
 truncate ON --policy set                           => 2 --older-than AGE or --keep-last N, or --hold
 truncate ON --policy set --older-than 3h           => 2 Versions younger than 24h are kept
