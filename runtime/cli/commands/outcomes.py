@@ -33,8 +33,9 @@ def batches(
     abandon: str | None = option(
         "End an unfinished batch without publishing it. Its versions stay.", metavar="ID"
     ),
-    prune: bool = flag("Delete the rows of batches that ended before --older-than."),
-    older_than: int | None = option("With --prune: 30d, 24h, 2w ...", parse="duration"),
+    prune: int | None = option(
+        "Delete the rows of batches that ended more than 30d, 24h, 2w ... ago.", parse="duration"
+    ),
     dry_run: bool = flag("With --prune or --abandon: write nothing, and show what would change."),
     yes: Yes = False,
     as_json: AsJson = False,
@@ -47,15 +48,13 @@ def batches(
     truncated, and a message of it that cannot be replayed fails other batches. Also lists the targets to which outputs
     were published. One request for each listed batch, and one for each of its publications.
 
-    --prune deletes the ledger's rows of batches that ended long ago, with the records of their publications and the
+    --prune AGE deletes the ledger's rows of batches that ended long ago, with the records of their publications and the
     dead letters of targets. Versions and outcomes stay. A pruned id may be reused by a new batch, which needs another
     folder for its outcomes.
     """
     screen = Screen(as_json)
-    if prune != (older_than is not None):
-        raise UsageError("--prune needs --older-than AGE, and --older-than needs --prune: use both.")
-    if older_than is not None:
-        _prune(screen, states, system_clock() - older_than, dry_run=dry_run, yes=yes)
+    if prune is not None:
+        _prune(screen, states, system_clock() - prune, dry_run=dry_run, yes=yes)
         return
     if abandon is not None:
         _abandon(screen, states, abandon, dry_run=dry_run, yes=yes)

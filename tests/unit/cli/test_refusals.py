@@ -252,8 +252,7 @@ sql ON 'set threads = 1; select 1'                 => 2 statement
 sql ON 'from state;;from state'                    => 2 statement
 batches ON --abandon b7                            => 1 There is no batch b7
 batches ON --dry-run                               => 2 add one of them
-batches ON --prune                                 => 2 --prune needs --older-than AGE
-batches ON --older-than 30d                        => 2 --prune needs --older-than AGE
+batches ON --prune soon                             => 2 30s, 15m, 24h, 7d or 2w
 letters ON --stream ShootingRange                  => 2 use HANDLER/BUSINESS_ID
 letters ON --stream /x                             => 2 use HANDLER/BUSINESS_ID
 letters ON --stream ShootingRange/                 => 2 use HANDLER/BUSINESS_ID

@@ -355,17 +355,17 @@ def test_the_newest_are_listed_as_many_as_one_asks_for(consistent, batches):
 
 
 def test_what_ended_long_ago_is_forgotten_and_what_has_not_ended_is_not(consistent, batches):
-    said = consistent("batches", *ON_STORE, "--prune", "--older-than", "1s", "--yes")
+    said = consistent("batches", *ON_STORE, "--prune", "1s", "--yes")
 
     assert (said.code, said.out) == (0, "Pruned 1 batch from the ledger of games.\n")
     assert [each["batch_id"] for each in listed(consistent)] == ["b2"]
-    again = consistent("batches", *ON_STORE, "--prune", "--older-than", "1s", "--json")
+    again = consistent("batches", *ON_STORE, "--prune", "1s", "--json")
     assert again.document == {"pruned": 0, "publications": 0}
 
 
 DESTROYING = [
     pytest.param(["batches", "--abandon", "b2"], id="abandon"),
-    pytest.param(["batches", "--prune", "--older-than", "1s"], id="prune"),
+    pytest.param(["batches", "--prune", "1s"], id="prune"),
     pytest.param(["truncate", "--older-than", "7d"], id="truncate"),
     pytest.param(["forget", "ShootingRange", GAME], id="forget"),
 ]
@@ -389,7 +389,7 @@ def test_a_dry_run_says_that_it_was_one(consistent, batches, command):
 
 
 def test_what_ended_lately_is_not_forgotten(consistent, batches):
-    assert consistent("batches", *ON_STORE, "--prune", "--older-than", "9999w", "--json").document == {
+    assert consistent("batches", *ON_STORE, "--prune", "9999w", "--json").document == {
         "pruned": 0,
         "publications": 0,
     }
