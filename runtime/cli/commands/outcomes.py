@@ -12,8 +12,8 @@ from rich.console import RenderableType
 
 from runtime.batch_options import TablePlace
 from runtime.cli.batch_command import command_on, command_with, counts_text, table_of_dead_letters
-from runtime.cli.checks import check_file, confirm, on_table
-from runtime.cli.console import Screen, compact_json, counted, make_table
+from runtime.cli.checks import confirm, on_table
+from runtime.cli.console import Screen, counted, make_table
 from runtime.cli.failures import NotPossibleError, needing
 from runtime.cli.options import AsJson, Limit, Yes
 from runtime.clock import system_clock
@@ -177,14 +177,13 @@ def outcomes(
     batch_id: str | None = option("Only outcomes of this batch.", metavar="ID"),
     outcome_filter: OutcomeFilter,
     limit: Limit = 20,
-    export: Path | None = option("Write all selected outcomes to a file, as JSON lines.", dir_okay=False),
     as_json: AsJson = False,
 ) -> None:
     r"""Show the outcomes of batches: the result of each delivery, and the outputs.
 
         consistent outcomes --out outcomes
         consistent outcomes --out outcomes --status dead_letter \
-            --export dead.jsonl
+            --json --limit 0
 
     Reads the Parquet files without Spark; for a URL, with the credentials that pyarrow or fsspec finds. Shows counts by
     handler and status, each output once, and dead letters by reason and error. With a filter it also lists the
@@ -192,7 +191,6 @@ def outcomes(
     """
     with needing("Reading outcomes needs"):
         import pyarrow.parquet  # noqa: F401 - fails early if missing
-    check_file(export)
     files = open_outcomes(out, batch_id, outcome_filter)
     screen = Screen(as_json)
     for each in files.held_back:
@@ -200,15 +198,11 @@ def outcomes(
             screen.note(f"Batch {each} is held back: it has too many dead letters and is not published.")
         else:
             screen.note(f"Batch {each} is held back and omitted: --batch-id {each} shows it.")
+    _show(files, limit or None, screen)
+
+
+def _show(files: OutcomeFiles, limit: int | None, screen: Screen) -> None:
     counts = files.counts()
-    _show(files, counts, limit or None, screen)
-    if export is not None:
-        with export.open("w", encoding="utf-8") as file:
-            file.writelines(f"{compact_json(row)}\n" for row in files.rows())
-        screen.note(f"Wrote {counted(counts.total(), 'outcome')} to {export}.")
-
-
-def _show(files: OutcomeFiles, counts: Counter[OutcomeKind], limit: int | None, screen: Screen) -> None:
     dead_count = sum(count for (_, status, _), count in counts.items() if status == Status.DEAD_LETTER)
     only_dead = replace(files.outcome_filter, status=Status.DEAD_LETTER)
     dead = replace(files, outcome_filter=only_dead) if dead_count else None
