@@ -11,9 +11,9 @@ from eventstore.errors import StoreUrlError
 from eventstore.port import Store
 
 _FILE = "sqlite:///"
-_NAMED = " that the store url names"
+_NAMED = " that the store URL names"
 _FORMS = (
-    "The form of the store url is unknown. Known are: sqlite:///relative.db, sqlite:////absolute/path.db, "
+    "The form of the store URL is unknown. Known are: sqlite:///relative.db, sqlite:////absolute/path.db, "
     "postgresql://USER@HOST:PORT/DATABASE, azurite, azurite://host:port, https://ACCOUNT.table.core.windows.net, a "
     "connection string of a storage account, env:NAME or file:PATH for an environment variable or a file that "
     "contains one of these, memory:, memory:NAME."

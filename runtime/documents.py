@@ -68,7 +68,7 @@ def open_place(url: str) -> Folder:
         return open_folder(f"{unquote(path)}{options}")
     except (UsageError, ValueError):
         raise UsageError(
-            f"The store of documents, a url with {scheme}://, cannot be opened. Use a path, s3://BUCKET/FOLDER, "
+            f"The store of documents, a URL with {scheme}://, cannot be opened. Use a path, s3://BUCKET/FOLDER, "
             f"abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER, or azurite://HOST:PORT/CONTAINER/FOLDER."
         ) from None
 

@@ -217,7 +217,7 @@ def _azure(url: str, **signature: str) -> Folder:
         return Folder(files, parts.path.strip("/"))
     if not parts.username or not parts.hostname:
         raise UsageError(
-            "The url of the folder in Azure is invalid. Write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER."
+            "The URL of the folder in Azure is invalid. Write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER."
         )
     files = AzureFileSystem(parts.hostname.partition(".")[0], **signature)
     return Folder(files, f"{parts.username}/{parts.path.strip('/')}".strip("/"))
@@ -232,7 +232,7 @@ def _of_fsspec(url: str, scheme: str, unknown: Exception) -> tuple[Any, str]:
         files, path = url_to_fs(url)
     except (ImportError, ValueError) as error:
         raise UsageError(
-            f"The folder {url} cannot be opened: {unknown} Use a path, a url that pyarrow supports, or install fsspec "
+            f"The folder {url} cannot be opened: {unknown} Use a path, a URL that pyarrow supports, or install fsspec "
             f"and its package for {scheme}."
         ) from error
     return PyFileSystem(FSSpecHandler(files)), path

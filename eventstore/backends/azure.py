@@ -82,7 +82,7 @@ def account_of(url: str) -> Account:
     if not parts.query:
         return Account(endpoint, "identity")
     if "sig=" not in parts.query:
-        raise StoreUrlError(f"A store url of the form {form} takes only a shared access signature as query.")
+        raise StoreUrlError(f"A store URL of the form {form} takes only a shared access signature as query.")
     return Account(endpoint, "shared access signature", signature=parts.query)
 
 
@@ -97,7 +97,7 @@ def _checked_host(host: str, form: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise StoreUrlError(f"The host of the store url is invalid; its form is {form}.")
+        raise StoreUrlError(f"The host of the store URL is invalid; its form is {form}.")
     return host
 
 
@@ -648,7 +648,7 @@ class AzureStore(port.Store):
     def __init__(self, account: Account) -> None:
         if account.signing == "identity" and not _has_identity():
             raise StoreUrlError(
-                "A store url without a key or signature needs azure-identity: "
+                "A store URL without a key or signature needs azure-identity: "
                 "pip install 'consistent-messaging[azure]'."
             )
         self.url = account.endpoint

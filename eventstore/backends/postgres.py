@@ -549,7 +549,7 @@ _SET_LOCAL: LiteralString = "SET LOCAL lock_timeout = '10s'"
 """Sent with each transaction if a pooler accepts no settings for a connection."""
 
 _FORM = (
-    "The store url is not valid for PostgreSQL; its form is "
+    "The store URL is not valid for PostgreSQL; its form is "
     "postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME."
 )
 _DEFAULTS = {

@@ -56,7 +56,7 @@ class Decoding:
             raise UsageError(f"The option decode is {self.decode}: use {_FORMATS}.")
         if (self.schema_registry is None) is (kind in _IN_REGISTRY):
             raise UsageError(
-                f"Bodies in {kind} need the option schema-registry: give its url."
+                f"Bodies in {kind} need the option schema-registry: give its URL."
                 if kind in _IN_REGISTRY
                 else f"The option schema-registry is used with {', '.join(_IN_REGISTRY)} only."
             )

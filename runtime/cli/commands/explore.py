@@ -96,7 +96,7 @@ async def _redrive(found: FoundLetter, states: TablePlace, app: str, out: str) -
     batch_id = f"redrive-{uuid.uuid4().hex[:12]}"
     command = ["letters", "redrive", "--app", app, "--out", out, "--batch-id", batch_id]
     # A line of an export names this letter only: others may have its message id and reason. Nor is each id an argument.
-    # The url may contain a secret, and arguments are visible to others. -P: nothing in the working directory is run.
+    # The URL may contain a secret, and arguments are visible to others. -P: nothing in the working directory is run.
     place = {STORE_VARIABLE: portable_url(states.store), TABLE_VARIABLE: states.table}
     with NamedTemporaryFile("w", encoding="utf-8", suffix=".jsonl") as line:
         line.write(f"{to_line(found)}\n")

@@ -140,14 +140,14 @@ def test_an_app_that_is_none(consistent, folder, command, before, after, sentenc
         ),
         (["--format", "parquet"], 1, "log.jsonl is not Parquet"),
         (["--format", "jsno"], 2, "'jsno' is not one of 'parquet', 'json'"),
-        (["--store", "nowhere"], 2, "The form of the store url is unknown. Known are: sqlite:///"),
+        (["--store", "nowhere"], 2, "The form of the store URL is unknown. Known are: sqlite:///"),
         (["--store", "sqlite://store.db"], 2, "write sqlite:///relative.db"),
         (["--store", "sqlite:///folder"], 2, "cannot be used as a store"),
         (["--store", "memory:"], 2, "A memory: store exists in one process only"),
         (
             ["--store", "env:NOT_SET_HERE"],
             2,
-            "The environment variable NOT_SET_HERE that the store url names is",
+            "The environment variable NOT_SET_HERE that the store URL names is",
         ),
         (
             ["--store", "sqlite:///stor.db", "--must-exist"],
@@ -313,7 +313,7 @@ run ON APP LOG --out out --algorithm outbox --deduplication-table games => 2 wit
 run ON APP LOG --out out --algorithm tokens --deduplication-store sqlite:///store.db => 2 leave it out with tokens.
 run ON APP LOG --out out --algorithm deduplication-store --token-store sqlite:///ids.db => 2 uses a token store
 run ON APP LOG --out out --algorithm tokens --token-store memory: => 2 one process
-run ON APP LOG --out out --algorithm tokens --token-store nowhere => 2 The form of the store url is unknown
+run ON APP LOG --out out --algorithm tokens --token-store nowhere => 2 The form of the store URL is unknown
 run ON APP LOG --out out --algorithm outbox --documents x => 2 Only the algorithm state-based uses a document store
 run ON APP LOG --out out --remote sc://far.away    => 2 workers of sc://far.away may run on others
 run ON APP --out out --unfinished 1h               => 2 The state-based algorithm stores no outputs to sweep
@@ -330,7 +330,7 @@ verify ON APP LOG --sample many                    => 2 --sample
 verify ON APP LOG --master spark://host:7077       => 2 SQLite
 lint nowhere:app                                   => 2 There is no module nowhere
 lint runtime.clock                                 => 2 There is no handler in runtime.clock
-outcomes --out foo://bucket/out                    => 2 Use a path, a url that pyarrow supports, or install fsspec
+outcomes --out foo://bucket/out                    => 2 Use a path, a URL that pyarrow supports, or install fsspec
 outcomes --out log.jsonl                           => 1 log.jsonl is a file: use the folder of the outcomes
 outcomes --out nowhere => 1 There are no outcomes in nowhere: `consistent run --out nowhere` writes them.
 outcomes --out folder                              => 1 There are no outcomes
