@@ -3,8 +3,6 @@
 Each attempt stores its documents before its commit, and deletes them on failure.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace

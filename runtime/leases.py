@@ -4,8 +4,6 @@ A holder keeps its lease by renewing it; anyone may take over an expired one. Ch
 so a holder that was too slow learns of the take-over at its next change.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 Imports only the standard library, because the command line calls `check` before any package that could be hidden.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 import sysconfig

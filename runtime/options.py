@@ -1,7 +1,5 @@
 """Options of the command line, project file and Python API, declared as dataclass fields with default and help."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import MISSING, field, fields
 from difflib import get_close_matches
@@ -14,8 +12,7 @@ from runtime.errors import UsageError
 
 T = TypeVar("T")
 
-OWN_DETAILS = frozenset({"name", "parse", "group", "is_rare", "check"})
-"""Details unknown to typer."""
+OWN_DETAILS = frozenset({"name", "parse", "group", "is_rare", "check"})  # details unknown to typer
 
 
 REQUIRED = MISSING

@@ -50,8 +50,7 @@ class RateLimitedTable(InterceptedTable):
 
 _MISSING = 3
 
-Attempt = Callable[[], Awaitable[T]]
-"""One attempt at some work, which begins with a read."""
+Attempt = Callable[[], Awaitable[T]]  # one attempt at some work, which begins with a read
 
 READ_AGAIN = (ConcurrencyConflictError, StreamTruncatedError, StoreUnavailableError)
 """Errors that are retried: a conflict with another writer, or no response of the store."""

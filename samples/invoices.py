@@ -3,8 +3,6 @@
 Use `--app samples.invoices:app`. It needs fpdf2: pip install fpdf2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Export and import of a whole table as Parquet files, verified by a manifest with digests."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Exports of truncated versions and dead letters, as files that can be read without the table."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from abc import ABC, abstractmethod
@@ -182,12 +180,6 @@ class ExportedVersions:
         format_ = ds.ParquetFileFormat(default_fragment_scan_options=checked)
         files = ds.dataset(list(map(str, parts)), schema=SCHEMA, format=format_)
         self._files: list[ds.Fragment] = list(files.get_fragments())
-
-    def of_stream(self, handler: str, business_id: str) -> list[Version]:
-        """Return the distinct versions of a stream, the oldest first."""
-        # A version may be in several files, as a crashed worker leaves one.
-        by_number = {version.number: version for version in self._versions(handler, business_id)}
-        return [by_number[number] for number in sorted(by_number)]
 
     def find(
         self, handler: str, business_id: str, ids: Collection[IdKey], since: int = 0

@@ -1,7 +1,5 @@
 """The command line, `consistent`. Imports Spark, Arrow, pandas and Azure only in the commands that need them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

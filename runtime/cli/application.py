@@ -1,7 +1,5 @@
 """The typer application: all commands, with their help texts."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

@@ -1,7 +1,5 @@
 """Checks that commands make before they start: apps, tables, logs and folders. Also opens tables."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import os

@@ -3,8 +3,6 @@
 With `--json`, standard output is a single JSON document. Text is never interpreted as markup or as terminal commands.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

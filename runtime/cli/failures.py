@@ -14,8 +14,6 @@ RuntimeFailure
 | 143 | SIGTERM |
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import traceback

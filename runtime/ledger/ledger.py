@@ -11,8 +11,6 @@ driver died stays `started` until it is resumed or abandoned. The same partition
 The markers make the cost of a batch depend on the number of open batches, not on all that ever ran.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping

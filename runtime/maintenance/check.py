@@ -36,10 +36,8 @@ from runtime.versions.check import DamagedRow, Fault, LettersCheck, RowsCheck, S
 from runtime.versions.head import is_of_state
 from runtime.versions.properties import number, reading_row, shown, text
 
-ISSUED = "_issued"
-"""The partition of logs whose tokens were issued."""
-MOST_FAULTS = 1000
-"""The maximum number of faults of a range that are kept to be shown."""
+ISSUED = "_issued"  # the partition of logs whose tokens were issued
+MOST_FAULTS = 1000  # the maximum number of faults of a range that are kept to be shown
 _ALL = KeyRange()
 
 

@@ -235,7 +235,6 @@ async def _delete_elsewhere(tables: Tables, scope: Scope, tombstones: _Tombstone
 async def _delete_documents(
     table: Table, documents: ListedDocuments, scope: Scope, tombstones: _Tombstones, now: int
 ) -> None:
-    """Delete all documents of an object."""
     folder = object_folder(scope.handler or "", scope.business_id or "")
     attempts = await registrations_of(table, tombstones.found.key)
     await tombstones.touch()

@@ -1,7 +1,5 @@
 """Columns, and record batches of bounded size."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -177,14 +175,9 @@ def model_of(app: App | None, handler: str | None) -> StateColumns:
         return as_json
     if handler is None:
         raise UsageError("An app needs a handler, because the states of each have other columns.")
-    return ModelColumns(definition_of(app, handler))
-
-
-def definition_of(app: App, handler: str) -> HandlerDefinition:
-    """Return a handler of an app by name. Raises `UsageError`."""
     if handler not in app.handlers:
         raise UsageError(f"The app has no handler {handler}. Choose from {', '.join(app.handlers)}.")
-    return app.handlers[handler]
+    return ModelColumns(app.handlers[handler])
 
 
 class _Kind(NamedTuple):

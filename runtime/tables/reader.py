@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -19,9 +19,8 @@ from runtime.dead_letters import FoundLetter, Selection, describe_letter, find_l
 from runtime.errors import UsageError
 from runtime.ledger.ledger import BatchRecord, records
 from runtime.ledger.settings import TableSettings
-from runtime.messages.envelope import Envelope
 from runtime.tables import versions
-from runtime.tables.columns import TEXT, TIME, Columns, chosen, definition_of, in_batches, model_of
+from runtime.tables.columns import TEXT, TIME, Columns, chosen, in_batches, model_of
 from runtime.tables.streams import ALL, StreamQuery
 from runtime.versions.properties import error_location
 
@@ -117,7 +116,6 @@ class Request:
     change_start: str | None = None
     change_end: str | None = None
     app: App | None = None  # states become structs of its models
-    outputs: versions.Outputs | None = None  # for versions
 
     def __post_init__(self) -> None:
         if self.app is not None and not isinstance(self.app, App):
@@ -139,7 +137,7 @@ class Request:
             case TableKind.VERSIONS:
                 feed = versions.ChangeFeed() if self.change_feed else None
                 model = model_of(self.app, self.query.handler)
-                return versions.columns_of_versions(model, feed, self.outputs)
+                return versions.columns_of_versions(model, feed)
             case TableKind.BATCHES:
                 return BATCH_COLUMNS
             case TableKind.LETTERS:
@@ -181,13 +179,11 @@ class Request:
                     point = await versions.end_of_batch(table, self.batch_id)
                 return versions.states(table, query, point, keys, model_of(self.app, query.handler))
             case TableKind.VERSIONS:
-                feed = outputs = None
+                feed = None
                 if self.change_feed:
                     feed = await versions.change_feed(table, self.change_start, self.change_end)
-                if self.outputs is not None:
-                    outputs = self.outputs.keyed((await TableSettings.of(table)).draw_key)
                 model = model_of(self.app, query.handler)
-                return versions.versions(table, query, keys, feed=feed, model=model, outputs=outputs)
+                return versions.versions(table, query, keys, feed=feed, model=model)
             case TableKind.BATCHES:
                 rows = (
                     ({name: value_of(record) for name, (_, value_of) in _BATCHES.items()}, len(record.input))
@@ -247,22 +243,15 @@ def read_versions(
     change_end_batch_id: str | None = None,
     columns: Sequence[str] | None = None,
     app: App | None = None,
-    with_outputs: Iterable[Envelope] | None = None,
 ) -> pa.Table:
     """Read all kept versions, the versions made between two times, or the change feed of batches.
 
-    Reading only `columns` of the run index (docs/tables.md) takes a fraction of the time. `with_outputs`: the messages
-    of a log, which are kept in memory. They add a column `outputs`, computed by replay. It is null if the message is
-    missing or its replay differs from the version. Raises the same errors as `read_state`.
+    Reading only `columns` of the run index (docs/tables.md) takes a fraction of the time. Raises the same errors as
+    `read_state`.
     """
     query = StreamQuery(handler, business_id, moment(since), moment(until), columns)
     feed = (read_change_feed, change_start_batch_id, change_end_batch_id)
-    outputs = None
-    if with_outputs is not None:
-        if app is None or handler is None:
-            raise UsageError("Outputs are computed by replay, which needs both an app and a handler.")
-        outputs = versions.Outputs(app, definition_of(app, handler), with_outputs)
-    return read(store, table, Request(TableKind.VERSIONS, query, None, None, *feed, app=app, outputs=outputs))
+    return read(store, table, Request(TableKind.VERSIONS, query, None, None, *feed, app=app))
 
 
 def read_batches(store: str, table: str, *, columns: Sequence[str] | None = None) -> pa.Table:

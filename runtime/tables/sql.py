@@ -1,7 +1,5 @@
 """SQL queries on a store, with DuckDB: the tables of `runtime.tables`, and the outcomes of batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple

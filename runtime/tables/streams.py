@@ -1,7 +1,5 @@
 """Read the streams of a table run by run, in bounded memory."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

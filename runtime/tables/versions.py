@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,23 +12,16 @@ import pyarrow as pa
 
 from eventstore import PAGE_SIZE, KeyRange, Partition, Stream, Table
 from eventstore.header import EVENT, HEADER
-from handlers import App, CodecError
-from handlers.app import HandlerDefinition
-from runtime.algorithms.algorithm import HandlerFailedError
-from runtime.algorithms.state_based.replay import Copy, Replayer, find_difference
 from runtime.clock import system_clock, to_microseconds
 from runtime.errors import UsageError
 from runtime.ledger.ledger import BatchRecord, Ledger
-from runtime.messages.envelope import NO_OUTPUTS, Envelope
-from runtime.messages.outcome import outputs_of
-from runtime.messages.parsing import Prepared, is_copy, prepare
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.tables import streams
 from runtime.tables.columns import TEXT, TIME, Buffer, Columns, StateColumns, as_json, chosen, in_batches
 from runtime.tables.streams import ALL, COLUMNS, RUN, Decoded, Part, StreamHead, StreamQuery, parts_of
 from runtime.versions.head import HEAD_PROPERTIES, Head
 from runtime.versions.properties import reading
-from runtime.versions.run import DATA_PROPERTIES, Commit, Run, Version
+from runtime.versions.run import DATA_PROPERTIES, Commit, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,46 +137,6 @@ async def change_feed(table: Table, start: str | None, end: str | None) -> Chang
     return ChangeFeed(first, last)
 
 
-_TEXTS = [(name, TEXT) for name in ("message_id", "type", "body")]
-_OTHERS = [("sequence", pa.int64()), ("enqueued_at", TIME), ("headers", pa.map_(TEXT, TEXT))]
-TYPE = pa.list_(pa.struct([*_TEXTS, *_OTHERS]))  # outputs, with the columns of a message log
-
-
-class Outputs:
-    """The outputs of a handler's versions. They are not stored, but computed by replaying messages."""
-
-    def __init__(self, app: App, handler: HandlerDefinition, messages: Iterable[Envelope]) -> None:
-        self._app = app
-        self._handler = handler
-        self._messages = {each.message_id: each for each in messages if each.type in handler.routes}
-
-    def keyed(self, draw_key: bytes | None) -> Outputs:
-        """Return a copy for a table whose draws are keyed with this secret, if any."""
-        app = self._app.keyed(draw_key)
-        return Outputs(app, app.handlers[self._handler.name], self._messages.values())
-
-    def of(self, some: Decoded) -> Sequence[Sequence[Mapping[str, Any]] | None]:
-        """Return the outputs of each version, None for a version whose message is missing or whose replay differs."""
-        replayer = Replayer(self._handler, some.stream.business_id)
-        return [self._of(replayer, some.stream.business_id, version) for version in some.run.all()]
-
-    def _of(self, replayer: Replayer, business_id: str, version: Version) -> list[Mapping[str, Any]] | None:
-        if version.record.outputs_digest == NO_OUTPUTS:
-            return []
-        envelope = self._messages.get(version.message_id)
-        delivery = None if envelope is None else prepare(self._handler, business_id, envelope)
-        if not isinstance(delivery, Prepared) or not is_copy(delivery, version.record.fingerprint):
-            return None
-        try:
-            replayed = replayer.replay(Copy.of(delivery, version))
-            if find_difference(self._handler, replayed, version) is not None:
-                return None
-        except (HandlerFailedError, CodecError):
-            return None
-        outputs = outputs_of(replayed.published, version.number, version.record.now)
-        return [{**each._asdict(), "headers": list((each.headers or {}).items())} for each in outputs]
-
-
 STATE_COLUMNS = {
     "handler": TEXT,
     "business_id": TEXT,
@@ -278,7 +231,6 @@ class _Past:
         self.found: Mapping[str, Any] | None = None
 
     def add(self, run: Run) -> None:
-        """Add the next run."""
         if self._known_from is None:
             self._known_from = run.versions.nows[0]
         last = self._as_of.last(run)
@@ -337,16 +289,9 @@ def _facts(stream: StreamHead, **state: Any) -> Mapping[str, Any]:  # noqa: ANN4
     }
 
 
-_OUTPUTS = "outputs"
-
-
-def columns_of_versions(
-    model: StateColumns = as_json, feed: ChangeFeed | None = None, outputs: Outputs | None = None
-) -> Columns:
+def columns_of_versions(model: StateColumns = as_json, feed: ChangeFeed | None = None) -> Columns:
     """Return all columns of versions or of a change feed."""
     columns = {name: model.type if name in streams.STATES else each.type for name, each in COLUMNS.items()}
-    if outputs is not None:
-        columns[_OUTPUTS] = TYPE
     return columns if feed is None else {"change_type": TEXT, **columns}
 
 
@@ -357,14 +302,13 @@ async def versions(
     *,
     feed: ChangeFeed | None = None,
     model: StateColumns = as_json,
-    outputs: Outputs | None = None,
 ) -> AsyncIterator[pa.RecordBatch]:
     """Yield the versions of the streams in a range.
 
     Costs one request for every 1,000 rows or 4 MiB. With `query.since`, `parts_of` reads streams changed since then.
     """
-    columns = chosen(columns_of_versions(model, feed, outputs), query.columns)
-    reader = _Reader(columns, query, feed, model, outputs)
+    columns = chosen(columns_of_versions(model, feed), query.columns)
+    reader = _Reader(columns, query, feed, model)
     if query.keys is not None:
         parts = parts_of(table, query.keys, reader.select)
     elif query.since is None and query.business_id is None:
@@ -409,11 +353,9 @@ class _Reader:
     query: StreamQuery
     feed: ChangeFeed | None
     model: StateColumns
-    outputs: Outputs | None
 
     def __post_init__(self) -> None:
         self.buffer = Buffer(self.columns, ids="message_id")
-        self._outputs = self.outputs if _OUTPUTS in self.columns else None
         self._has_time = self.query.since is not None or self.query.until is not None
         self._states = len(streams.STATES & set(self.columns))
         self._values = {name: COLUMNS[name].values for name in self.columns if name in COLUMNS}
@@ -424,7 +366,7 @@ class _Reader:
     def select(self) -> Sequence[str]:
         """The properties that the columns and filters need."""
         needed = [COLUMNS[name].needs for name in self.columns if name in COLUMNS]
-        if self._has_time or self.feed is not None or self._outputs is not None:
+        if self._has_time or self.feed is not None:
             needed.append(COLUMNS["now"].needs)
         return list(dict.fromkeys(name for names in (COLUMNS["version"].needs, *needed) for name in names))
 
@@ -454,8 +396,6 @@ class _Reader:
         if self.feed is not None:
             numbers = range(some.first, some.first + some.count)
             values["change_type"] = [INSERT if number == 1 else UPDATE for number in numbers]
-        if self._outputs is not None:
-            values[_OUTPUTS] = self._outputs.of(some)
         if len(positions) < some.count:
             values = {name: [each[position] for position in positions] for name, each in values.items()}
         largest = 0

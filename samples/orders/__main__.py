@@ -4,8 +4,6 @@ Options name other places than the files of that folder, such as Azurite, Postgr
 `consistent serve` handles orders as they come: through a pipe, or on the Kafka broker that is named.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shlex
@@ -32,8 +30,7 @@ class Places(NamedTuple):
     keys: str | None = None
 
 
-EMBEDDED = Places()
-"""Files in the working folder of the steps."""
+EMBEDDED = Places()  # files in the working folder of the steps
 
 
 def steps(places: Places) -> Iterator[str]:

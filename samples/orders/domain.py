@@ -1,7 +1,5 @@
 """The messages and states of orders and accounts. Amounts are in cents."""
 
-from __future__ import annotations
-
 import random
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The handlers of accounts and orders."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from functools import partial
 

@@ -1,7 +1,5 @@
 """A message log of customers who top up and order, with duplicates, as a queue would deliver it."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

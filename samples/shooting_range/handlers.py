@@ -1,7 +1,5 @@
 """The messages, states and handlers of the shooting range and the leader board."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from handlers import Context, Handler, Message, State, handles

@@ -1,7 +1,5 @@
 """Message logs of many concurrent games, with duplicates, as a queue would deliver them."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`consistent letters`: list dead letters, redrive or discard them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -12,6 +10,7 @@ import typer
 from rich.console import RenderableType
 
 from eventstore import Table
+from runtime import dead_letters as stored
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, command_on, table_of_dead_letters
 from runtime.cli.checks import check_file, confirm, load_app, on_table, require_table
@@ -20,17 +19,6 @@ from runtime.cli.console import Screen, counted, make_table
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS
 from runtime.cli.options import AppSpec, AsJson, Limit, Yes, only
 from runtime.clock import moment, system_clock
-from runtime.dead_letters import (
-    Edits,
-    FoundLetter,
-    RedriveRequest,
-    Selection,
-    describe_letter,
-    find_letters,
-    streams_with_letters,
-    to_line,
-)
-from runtime.dead_letters import discard as give_up
 from runtime.errors import UsageError
 from runtime.ledger.ledger import Ledger
 from runtime.messages.outcome import DeadLetterGroups, Reason
@@ -57,7 +45,7 @@ class LetterOptions:
         "Only dead letters first rejected less than 3d, 12h ... ago.", parse="duration"
     )
 
-    def selection(self, *, must_choose: bool = False) -> Selection:
+    def selection(self, *, must_choose: bool = False) -> stored.Selection:
         """Return the selection. Raises `UsageError` for an invalid one, and with `must_choose` for an empty one."""
         stream = None
         if self.stream is not None:
@@ -68,7 +56,7 @@ class LetterOptions:
         now = system_clock()
         until, since = (None if age is None else now - age for age in (self.older_than, self.newer_than))
         reasons = tuple(self.reason or ()) or None
-        selection = Selection(self.message, reasons, self.handler, stream, until, since)
+        selection = stored.Selection(self.message, reasons, self.handler, stream, until, since)
         if must_choose and selection.is_all:
             raise UsageError(
                 "Select dead letters with --message ID, --reason R, --handler H, --stream H/ID, --older-than AGE, "
@@ -83,13 +71,13 @@ class LettersReport:
 
     limit: int = 0
     is_grouped: bool = True
-    listed: list[FoundLetter] = field(default_factory=list)
+    listed: list[stored.FoundLetter] = field(default_factory=list)
     groups: DeadLetterGroups = field(default_factory=DeadLetterGroups)
     count: int = 0
     behind: int = 0
     beyond_limit: int = 0
 
-    def add(self, found: FoundLetter) -> None:
+    def add(self, found: stored.FoundLetter) -> None:
         """Count a dead letter in its group, and list it up to the limit."""
         letter = found.letter
         self.count += 1
@@ -108,7 +96,7 @@ class LettersReport:
             "groups": [asdict(each) for each in self.groups.largest_first()],
         }
         if not self.is_grouped:
-            document["letters"] = [describe_letter(each) for each in self.listed]
+            document["letters"] = [stored.describe_letter(each) for each in self.listed]
         return document
 
     def parts(self) -> Iterator[RenderableType]:
@@ -132,7 +120,7 @@ class LettersReport:
             )
 
 
-def _row(found: FoundLetter) -> dict[str, Any]:
+def _row(found: stored.FoundLetter) -> dict[str, Any]:
     letter, behind = found.letter, found.behind
     return {
         "handler": found.handler or "(none)",
@@ -180,12 +168,12 @@ def letters(
     async def read(table: Table) -> None:
         with ExitStack() as stack:
             file = stack.enter_context(export.open("w", encoding="utf-8")) if export else None
-            async for stream in streams_with_letters(table, selection):
+            async for stream in stored.streams_with_letters(table, selection):
                 report.beyond_limit += stream.beyond_limit
-            async for found in find_letters(table, selection):
+            async for found in stored.find_letters(table, selection):
                 report.add(found)
                 if file:
-                    file.write(f"{to_line(found)}\n")
+                    file.write(f"{stored.to_line(found)}\n")
 
     on_table(states, read)
     screen = Screen(as_json)
@@ -216,7 +204,7 @@ def discard(
     screen, report, count = Screen(as_json), LettersReport(), 0
 
     async def look(table: Table) -> None:
-        async for found in find_letters(table, selection):
+        async for found in stored.find_letters(table, selection):
             report.add(found)
 
     on_table(states, look)
@@ -224,7 +212,7 @@ def discard(
     is_meant = report.count and not dry_run
     if is_meant:
         confirm(f"Discarding {counted(report.count, 'letter')}", yes=yes)
-        count = on_table(states, lambda opened: give_up(opened, selection, RetryPolicy()))
+        count = on_table(states, lambda opened: stored.discard(opened, selection, RetryPolicy()))
     said = [f"{counted(count, 'letter')} discarded."] if is_meant else []
     if report.count and dry_run:
         said = ["Dry run: nothing was discarded."]
@@ -262,8 +250,10 @@ def redrive(
     """
     is_chosen = all_ or edit is not None or batch.batch_id is not None
     selection = chosen.selection(must_choose=not is_chosen)
-    edits = Edits(()) if edit is None else Edits.of(edit.read_bytes())
-    request = RedriveRequest(selection, edits, only_edited=selection.is_all and not all_ and edit is not None)
+    edits = stored.Edits(()) if edit is None else stored.Edits.of(edit.read_bytes())
+    request = stored.RedriveRequest(
+        selection, edits, only_edited=selection.is_all and not all_ and edit is not None
+    )
     loaded = load_app(app)
     options = batch.options(options)
     require_table(batch.states)
@@ -271,7 +261,7 @@ def redrive(
 
     async def look(table: Table) -> None:
         # A dry run counts all; a redrive needs to know only whether there is one, or that all edits are valid.
-        async for found in find_letters(table, request.selection):
+        async for found in stored.find_letters(table, request.selection):
             if request.takes(found):
                 request.edits.mended(found)
                 report.add(found)

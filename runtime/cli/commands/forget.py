@@ -1,7 +1,5 @@
 """`consistent forget`: erase business objects."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -40,12 +38,7 @@ def forget(
     dry_run: bool = flag("Write nothing, and show what would be erased."),
     yes: Yes = False,
     out: list[Path] | None = option(
-        "List the files of outcomes in this folder that mention the objects. They are not changed.",
-        exists=True,
-        file_okay=False,
-    ),
-    export: list[Path] | None = option(
-        "List the files of exports in this folder that mention the objects. They are not changed.",
+        "List the files in this folder of outcomes or exports that mention the objects. They are not changed.",
         exists=True,
         file_okay=False,
     ),
@@ -71,7 +64,7 @@ def forget(
     stored = existing_documents(documents) if documents is not None else None
     traces, kept = asyncio.run(_find_traces(places, handler, spelled, stored))
     named: dict[Path, int] = {}
-    for folder in (*(out or ()), *(export or ())):
+    for folder in out or ():
         with needing("Exports need"):
             from runtime.archives.versions import files_that_name
         named |= files_that_name(folder, handler, spelled)
@@ -119,7 +112,6 @@ class _Places:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Tables]:
-        """Open each location once."""
         places = (self.states, self.ids, self.tokens)
         async with AsyncExitStack() as stack:
             opened = {}

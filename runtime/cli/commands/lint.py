@@ -1,7 +1,5 @@
 """`consistent lint`: find nondeterministic code in handlers."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

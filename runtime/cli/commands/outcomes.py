@@ -1,7 +1,5 @@
 """`consistent outcomes` and `consistent batches`: results of batches, and their progress."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -14,8 +12,8 @@ from rich.console import RenderableType
 
 from runtime.batch_options import TablePlace
 from runtime.cli.batch_command import command_on, command_with, counts_text, table_of_dead_letters
-from runtime.cli.checks import check_file, confirm, on_table
-from runtime.cli.console import Screen, compact_json, counted, make_table
+from runtime.cli.checks import confirm, on_table
+from runtime.cli.console import Screen, counted, make_table
 from runtime.cli.failures import NotPossibleError, needing
 from runtime.cli.options import AsJson, Limit, Yes
 from runtime.clock import system_clock
@@ -35,8 +33,9 @@ def batches(
     abandon: str | None = option(
         "End an unfinished batch without publishing it. Its versions stay.", metavar="ID"
     ),
-    prune: bool = flag("Delete the rows of batches that ended before --older-than."),
-    older_than: int | None = option("With --prune: 30d, 24h, 2w ...", parse="duration"),
+    prune: int | None = option(
+        "Delete the rows of batches that ended more than 30d, 24h, 2w ... ago.", parse="duration"
+    ),
     dry_run: bool = flag("With --prune or --abandon: write nothing, and show what would change."),
     yes: Yes = False,
     as_json: AsJson = False,
@@ -49,15 +48,13 @@ def batches(
     and other batches fail if a message of these versions cannot be replayed. Also lists the targets to which outputs
     were published. One request for each listed batch, and one for each of its publications.
 
-    --prune deletes the ledger rows of batches that ended before --older-than, and the records of their publications
-    with dead letters of targets. Versions and outcomes stay. The id of a pruned batch counts as new, and needs another
+    --prune AGE deletes the ledger rows of batches that ended so long ago, and the records of their publications with
+    dead letters of targets. Versions and outcomes stay. The id of a pruned batch counts as new, and needs another
     --out.
     """
     screen = Screen(as_json)
-    if prune != (older_than is not None):
-        raise UsageError("--prune needs --older-than AGE, and --older-than needs --prune: use both.")
-    if older_than is not None:
-        _prune(screen, states, system_clock() - older_than, dry_run=dry_run, yes=yes)
+    if prune is not None:
+        _prune(screen, states, system_clock() - prune, dry_run=dry_run, yes=yes)
         return
     if abandon is not None:
         _abandon(screen, states, abandon, dry_run=dry_run, yes=yes)
@@ -180,14 +177,13 @@ def outcomes(
     batch_id: str | None = option("Only outcomes of this batch.", metavar="ID"),
     outcome_filter: OutcomeFilter,
     limit: Limit = 20,
-    export: Path | None = option("Write all selected outcomes to a file, as JSON lines.", dir_okay=False),
     as_json: AsJson = False,
 ) -> None:
     r"""Show the outcomes of batches: the result of each delivery, and the outputs.
 
         consistent outcomes --out outcomes
         consistent outcomes --out outcomes --status dead_letter \
-            --export dead.jsonl
+            --json --limit 0
 
     Reads the Parquet files without Spark; for a URL, with the credentials that pyarrow or fsspec finds. Shows counts by
     handler and status, each output once, and dead letters by reason and error. With a filter it also lists the
@@ -195,7 +191,6 @@ def outcomes(
     """
     with needing("Reading outcomes needs"):
         import pyarrow.parquet  # noqa: F401 - fails early if missing
-    check_file(export)
     files = open_outcomes(out, batch_id, outcome_filter)
     screen = Screen(as_json)
     for each in files.held_back:
@@ -203,15 +198,11 @@ def outcomes(
             screen.note(f"Batch {each} is held back: it has too many dead letters and is not published.")
         else:
             screen.note(f"Batch {each} is held back and omitted: --batch-id {each} shows it.")
+    _show(files, limit or None, screen)
+
+
+def _show(files: OutcomeFiles, limit: int | None, screen: Screen) -> None:
     counts = files.counts()
-    _show(files, counts, limit or None, screen)
-    if export is not None:
-        with export.open("w", encoding="utf-8") as file:
-            file.writelines(f"{compact_json(row)}\n" for row in files.rows())
-        screen.note(f"Wrote {counted(counts.total(), 'outcome')} to {export}.")
-
-
-def _show(files: OutcomeFiles, counts: Counter[OutcomeKind], limit: int | None, screen: Screen) -> None:
     dead_count = sum(count for (_, status, _), count in counts.items() if status == Status.DEAD_LETTER)
     only_dead = replace(files.outcome_filter, status=Status.DEAD_LETTER)
     dead = replace(files, outcome_filter=only_dead) if dead_count else None
@@ -244,7 +235,7 @@ def _parts(
 ) -> Iterator[RenderableType]:
     by_handler: dict[str, dict[str, Any]] = {}
     for (handler, status, _), count in sorted(counts.items(), key=lambda each: each[0][0] or ""):
-        new = {"handler": handler or "(none)", **dict.fromkeys(Status, 0)}
+        new: dict[str, Any] = {"handler": handler or "(none)", **dict.fromkeys(Status, 0)}
         by_handler.setdefault(handler or "", new)[status] += count
     yield make_table("Outcomes", ("handler", *Status), by_handler.values())
     if files.outcome_filter != OutcomeFilter():

@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
@@ -182,17 +182,25 @@ def load_sender(spec: str) -> Callable[..., object]:
     return sender
 
 
-def _work_here(publishing: Publishing, doing: str, out: str | None, work: Callable[..., Awaitable[T]]) -> T:
-    """Publish or redrive in this process, with progress. Raises `TargetError` if some outputs were not sent."""
+@contextmanager
+def _sending(publishing: Publishing, doing: str, progress: StepProgress) -> Iterator[None]:
+    """Show what is done to a batch, and append to an error of the target how to resume."""
     tell_of_keys(publishing)
+    target = publishing.target
+    progress.step(f"{doing} batch {publishing.batch_id} to {target.name}, {target.promise}")
+    try:
+        yield
+    except TargetError as error:
+        raise TargetError(f"{error} {_RESUMED}") from error
 
+
+def _work_here(publishing: Publishing, doing: str, out: str | None, work: Callable[..., Awaitable[T]]) -> T:
     async def done(table: Table) -> T:
         record = await Ledger(table, system_clock).get(publishing.batch_id)
         folder, show = out or record.out, progress.show_outputs
         return await work(table, record, folder, publishing.target, publishing.options, show=show)
 
-    with StepProgress(notes()) as progress, _resumable():
-        progress.step(f"{doing} {publishing.target.name}, {publishing.target.promise}")
+    with StepProgress(notes()) as progress, _sending(publishing, doing, progress):
         return on_table(publishing.states, done)
 
 
@@ -202,20 +210,11 @@ def publish_on(
     """Publish unpublished outputs as Spark tasks. Raises `TargetError` if some outputs were not sent."""
     from runtime.spark.publishing import publish
 
-    tell_of_keys(publishing)
-    progress.step(
-        f"Publishing batch {publishing.batch_id} to {publishing.target.name}, {publishing.target.promise}"
-    )
-    with _resumable():
+    place = asdict(publishing.states)
+    target, options = publishing.of_target, publishing.options
+    with _sending(publishing, "Publishing", progress):
         return publish(
-            spark,
-            publishing.batch_id,
-            publishing.to,
-            store=publishing.states.store,
-            table=publishing.states.table,
-            out=out,
-            target=publishing.of_target,
-            options=publishing.options,
+            spark, publishing.batch_id, publishing.to, **place, out=out, target=target, options=options
         )
 
 
@@ -239,14 +238,6 @@ def tell_of_keys(publishing: Publishing) -> None:
         notes().print(remark, soft_wrap=True)
 
 
-@contextmanager
-def _resumable() -> Iterator[None]:
-    try:
-        yield
-    except TargetError as error:
-        raise TargetError(f"{error} {_RESUMED}") from error
-
-
 def published_parts(batch_id: str, found: PublishResult) -> Iterator[RenderableType]:
     """Yield the result of a complete publication: counts, and rejected outputs."""
     total = counted(found.publication.slices, "slice")
@@ -265,7 +256,7 @@ def published_parts(batch_id: str, found: PublishResult) -> Iterator[RenderableT
 
 
 def _redriven_parts(
-    batch_id: str, result: PublishResult, unended_keys: Sequence[tuple[str, str]] = ()
+    batch_id: str, result: PublishResult, unended_keys: Sequence[tuple[str, str]]
 ) -> Iterator[RenderableType]:
     """Yield the dead letters of a publication, and the number of redriven outputs.
 
@@ -337,31 +328,30 @@ class _Asked:
         """Publish, list or redrive a batch, show and return the result, with more entries for the JSON document."""
         from runtime.publishing import runner
 
-        batch_id = publishing.batch_id
+        batch_id, of_target = publishing.batch_id, publishing.of_target
+        left: Sequence[tuple[str, str]] = []
         if self.letters:
 
             async def listing(opened: Table) -> PublishResult:
                 record = await Ledger(opened, system_clock).get(batch_id)
                 return await runner.letters(opened, record, publishing.target, publishing.options.types)
 
-            of_target = publishing.of_target
             left = asyncio.run(unended(of_target.keys, of_target.keys_table)) if of_target.send else []
             published = on_table(publishing.states, listing)
-            self.screen.show(*_redriven_parts(batch_id, published, left))
-            return published, {"keys_without_end": [list(each) for each in left]}
-        if self.redrive:
-            doing = f"Redriving the rejected outputs of batch {batch_id} to"
+        elif self.redrive:
+            doing = "Redriving the rejected outputs of"
             published = _work_here(publishing, doing, self.out, runner.redrive)
-            self.screen.show(*_redriven_parts(batch_id, published))
-            return published, {"keys_without_end": []}
-        if on_spark is not None:
-            spark, progress = on_spark
-            published = publish_on(publishing, spark, self.out, progress)
-            progress.done()
         else:
-            published = _work_here(publishing, f"Publishing batch {batch_id} to", self.out, runner.publish)
-        self.screen.show(*published_parts(batch_id, published))
-        return published, {"slices": published.publication.slices, "slices_sent": published.slices}
+            if on_spark is not None:
+                spark, progress = on_spark
+                published = publish_on(publishing, spark, self.out, progress)
+                progress.done()
+            else:
+                published = _work_here(publishing, "Publishing", self.out, runner.publish)
+            self.screen.show(*published_parts(batch_id, published))
+            return published, {"slices": published.publication.slices, "slices_sent": published.slices}
+        self.screen.show(*_redriven_parts(batch_id, published, left))
+        return published, {"keys_without_end": [list(each) for each in left]}
 
 
 def publish(

@@ -1,7 +1,5 @@
 """`consistent serve`: handle the messages of a live queue as they come, without Spark."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,11 +1,8 @@
 """`consistent show`: list business objects, show the versions of one, or count the rows of a table."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import RenderableType
@@ -15,13 +12,13 @@ from eventstore import Stream, Table
 from runtime.batch_options import TablePlace
 from runtime.cli.checks import on_table, require_table
 from runtime.cli.console import Cell, Screen, compact_json, counted, iso, make_facts, make_table
-from runtime.cli.failures import NotPossibleError, needing
+from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import AsJson, Limit, ScanOptions, argument
 from runtime.clock import moment
 from runtime.errors import UsageError
 from runtime.maintenance.statistics import HandlerCount, TableCount, count_objects, count_rows
 from runtime.messages.envelope import canonical
-from runtime.options import flag, option, option_of
+from runtime.options import flag, option
 from runtime.versions.head import Head, is_of_state, read_head
 from runtime.versions.readable import changes, decode, describe_version, recognised
 from runtime.versions.run import Version
@@ -49,14 +46,9 @@ def show(
     handler: Annotated[str | None, argument("HANDLER", "Only objects of this handler.")] = None,
     business_id: Annotated[str | None, argument("BUSINESS_ID", "The id of one business object.")] = None,
     *,
-    store: str = option_of(TablePlace, "store", default="", group=""),
-    table: str = option_of(TablePlace, "table", default="", group=""),
+    states: TablePlace,
     prefix: str = option("Only list business ids with this prefix.", default="", metavar="TEXT"),
     limit: Limit = SHOWN,
-    export: Path | None = option(
-        "Show versions that `consistent truncate --export` wrote to this folder, instead of a table.",
-        file_okay=False,
-    ),
     chosen: VersionOptions,
     stats: bool = flag("Count the contents of the table by handler."),
     quick: bool = flag("With --stats: read only headers, and omit rows, bytes and the oldest version."),
@@ -87,19 +79,11 @@ def show(
     of_one, of_many = chosen != VersionOptions(), bool(handler or prefix or limit != SHOWN)
     for is_refused, sentence in (
         (of_one and not is_one, "--version, --message and --diff need HANDLER and BUSINESS_ID."),
-        (export and not is_one, "--export needs HANDLER and BUSINESS_ID."),
         (stats and of_many, "--stats counts a whole table: omit HANDLER, --prefix and --limit."),
         (quick and not stats, "--quick needs --stats."),
     ):
         if is_refused:
             raise UsageError(sentence)
-    if export is not None and handler is not None and business_id is not None:
-        _show_object(screen, handler, _read_export(export, handler, business_id), chosen, limit)
-        return
-    if not (store and table):
-        missing = "--table" if store else "--store"
-        raise UsageError(f"{missing} is missing: add it, or use --export with HANDLER and BUSINESS_ID.")
-    states = TablePlace(store, table)
     if stats:
         _show_stats(screen, states, scan, quick=quick)
     elif handler is None or business_id is None:
@@ -156,20 +140,6 @@ async def _read(table: Table, handler: str, business_id: str) -> tuple[str, Head
         if stream is not None and kept is not None and is_of_state(stream.properties or {}):
             return spelling, read_head(stream.properties or {}), kept
     return None
-
-
-def _read_export(folder: Path, handler: str, business_id: str) -> tuple[str, Head, list[Version]]:
-    """Return the stored id, a partial head and the versions of a stream in an export."""
-    with needing("Exports need"):
-        from runtime.archives.versions import ExportedVersions
-    exported = ExportedVersions(folder)
-    for spelling in dict.fromkeys([business_id, canonical(business_id)]):
-        kept = exported.of_stream(handler, spelling)
-        if kept:
-            newest = kept[-1]
-            head = Head(None, newest.schema, newest.number, kept[0].number, newest.record.now)
-            return spelling, head, kept
-    raise NotPossibleError(f"There are no versions of {handler} for {business_id} in {folder}.")
 
 
 def _find(kept: Sequence[Version], head: Head, number: int | None, message: str | None) -> Version:

@@ -138,7 +138,7 @@ def _table(policies: Sequence[Policy]) -> RenderableType:
         return Text("The table has no policies.")
     rows = []
     for policy in policies:
-        rules = asdict(policy.rules) if policy.rules else dict.fromkeys(_RULES)
+        rules: dict[str, Any] = asdict(policy.rules) if policy.rules else dict.fromkeys(_RULES)
         rules |= {name: duration_text(rules[name]) for name in _AGES if rules[name]}
         held = "held" if policy.hold else None
         rows.append({"for": str(policy.scope), **rules, "hold": held, "set_at": moment(policy.set_at)})

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from eventstore import connect
-from runtime.archives.versions import ExportedVersions, files_that_name
+from runtime.archives.versions import files_that_name
 from runtime.errors import ArchiveError, UsageError
 from runtime.ledger.ledger import Ledger
 from runtime.spark import truncate, verify
@@ -15,6 +15,7 @@ from runtime.spark.worker.connection import open_table
 from runtime.versions.stream import versions
 from samples.shooting_range import app
 from tests.support.clocks import FrozenClock
+from tests.support.exported import exported
 from tests.support.logs import GAME, fire, start, write_lines
 from tests.support.outcomes import by_status, heads, published, statuses
 
@@ -155,7 +156,7 @@ def test_what_is_cut_is_exported_first(place, tmp_path):
     assert versions_cut(place, older_than=30 * DAY, export=str(folder)) == 3
 
     assert len(before) == 6
-    assert ExportedVersions(folder).of_stream("ShootingRange", GAME) == before[:3]
+    assert exported(folder, "ShootingRange", GAME) == before[:3]
     assert kept_versions(place) == before[3:]
     assert files_that_name(folder, "ShootingRange", [GAME]) == {next(folder.iterdir()): 3}
 

@@ -279,7 +279,7 @@ def test_what_is_unfinished_is_in_place_of_the_log_of_the_file(consistent, store
         (
             "consistent.toml",
             b"\nstore = 'foo'",
-            "consistent.toml:2: store is invalid: The form of the store url is unknown",
+            "consistent.toml:2: store is invalid: The form of the store URL is unknown",
         ),
         (
             "consistent.toml",

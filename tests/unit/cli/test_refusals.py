@@ -140,14 +140,14 @@ def test_an_app_that_is_none(consistent, folder, command, before, after, sentenc
         ),
         (["--format", "parquet"], 1, "log.jsonl is not Parquet"),
         (["--format", "jsno"], 2, "'jsno' is not one of 'parquet', 'json'"),
-        (["--store", "nowhere"], 2, "The form of the store url is unknown. Known are: sqlite:///"),
+        (["--store", "nowhere"], 2, "The form of the store URL is unknown. Known are: sqlite:///"),
         (["--store", "sqlite://store.db"], 2, "write sqlite:///relative.db"),
         (["--store", "sqlite:///folder"], 2, "cannot be used as a store"),
         (["--store", "memory:"], 2, "A memory: store exists in one process only"),
         (
             ["--store", "env:NOT_SET_HERE"],
             2,
-            "The environment variable NOT_SET_HERE that the store url names is",
+            "The environment variable NOT_SET_HERE that the store URL names is",
         ),
         (
             ["--store", "sqlite:///stor.db", "--must-exist"],
@@ -252,8 +252,7 @@ sql ON 'set threads = 1; select 1'                 => 2 statement
 sql ON 'from state;;from state'                    => 2 statement
 batches ON --abandon b7                            => 1 There is no batch b7
 batches ON --dry-run                               => 2 add one of them
-batches ON --prune                                 => 2 --prune needs --older-than AGE
-batches ON --older-than 30d                        => 2 --prune needs --older-than AGE
+batches ON --prune soon                             => 2 30s, 15m, 24h, 7d or 2w
 letters ON --stream ShootingRange                  => 2 use HANDLER/BUSINESS_ID
 letters ON --stream /x                             => 2 use HANDLER/BUSINESS_ID
 letters ON --stream ShootingRange/                 => 2 use HANDLER/BUSINESS_ID
@@ -282,7 +281,6 @@ letters nothing ON                                 => 2 one of list, redrive, di
 truncate ON --policy list --handler ShootingRange  => 2 --policy list lists all
 truncate ON --policy remove --keep-last 1          => 2 --policy remove takes no rules
 truncate ON --policy set --keep-last 1 --take-over => 2 omit --take-over
-show --export nowhere ON                           => 2 needs HANDLER and BUSINESS_ID
 show ON --quick                                    => 2 --quick needs --stats
 truncate ON --policy set                           => 2 --older-than AGE or --keep-last N, or --hold
 truncate ON --policy set --older-than 3h           => 2 Versions younger than 24h are kept
@@ -315,7 +313,7 @@ run ON APP LOG --out out --algorithm outbox --deduplication-table games => 2 wit
 run ON APP LOG --out out --algorithm tokens --deduplication-store sqlite:///store.db => 2 leave it out with tokens.
 run ON APP LOG --out out --algorithm deduplication-store --token-store sqlite:///ids.db => 2 uses a token store
 run ON APP LOG --out out --algorithm tokens --token-store memory: => 2 one process
-run ON APP LOG --out out --algorithm tokens --token-store nowhere => 2 The form of the store url is unknown
+run ON APP LOG --out out --algorithm tokens --token-store nowhere => 2 The form of the store URL is unknown
 run ON APP LOG --out out --algorithm outbox --documents x => 2 Only the algorithm state-based uses a document store
 run ON APP LOG --out out --remote sc://far.away    => 2 workers of sc://far.away may run on others
 run ON APP --out out --unfinished 1h               => 2 The state-based algorithm stores no outputs to sweep
@@ -332,12 +330,12 @@ verify ON APP LOG --sample many                    => 2 --sample
 verify ON APP LOG --master spark://host:7077       => 2 SQLite
 lint nowhere:app                                   => 2 There is no module nowhere
 lint runtime.clock                                 => 2 There is no handler in runtime.clock
-outcomes --out foo://bucket/out                    => 2 Use a path, a url that pyarrow supports, or install fsspec
+outcomes --out foo://bucket/out                    => 2 Use a path, a URL that pyarrow supports, or install fsspec
 outcomes --out log.jsonl                           => 1 log.jsonl is a file: use the folder of the outcomes
 outcomes --out nowhere => 1 There are no outcomes in nowhere: `consistent run --out nowhere` writes them.
 outcomes --out folder                              => 1 There are no outcomes
 outcomes --out folder --batch-id b                 => 1 There are no outcomes of batch b in folder
-outcomes --out folder --export no/x.jsonl          => 1 no/x.jsonl cannot be written: there is no folder no.
+letters ON --export no/x.jsonl                     => 1 no/x.jsonl cannot be written: there is no folder no.
 outcomes --out folder --status dead                => 2 '--status': 'dead' is not one of 'processed', 'duplicate'
 demo --log-only store.db                           => 1 exists: remove it
 demo --games 3 --messages 40                       => 2 need --log-only LOG

@@ -52,7 +52,7 @@ def test_messages_that_are_redelivered_after_a_move_change_nothing(consistent, s
         (["import", "--from", "no", *TO_OTHER], 1, "There is no complete export in no"),
         (["import", "--from", "full", *TO_OTHER], 1, "There is no complete export in full"),
         (["import", "--from", "export", *ON_STORE], 1, "The table games is not empty"),
-        (["import", "--from", "export", "--store", "ftp://no", "--table", TABLE], 2, "store url"),
+        (["import", "--from", "export", "--store", "ftp://no", "--table", TABLE], 2, "store URL"),
         (["import", "--from", "export", "--store", "sqlite:///other.db", "--table", "x"], 2, "table name"),
     ],
 )  # fmt: skip

@@ -57,7 +57,7 @@ def test_what_would_be_erased_is_said_and_files_are_listed(consistent, store, tm
     consistent("export", *ON_STORE, "--to", "exports/one")
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
 
-    said = consistent(*FORGET, "--dry-run", "--export", "exports", "--json")
+    said = consistent(*FORGET, "--dry-run", "--out", "exports", "--json")
 
     assert said.code == 0
     document = said.document
@@ -66,7 +66,7 @@ def test_what_would_be_erased_is_said_and_files_are_listed(consistent, store, tm
     assert (key, versions, rows) == (f"ShootingRange-{GAME}", 3, {})
     assert document["files"] == [{"file": "exports/one/rows-00000.parquet", "rows": 1}]
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
-    shown = consistent(*FORGET, "--dry-run", "--export", "exports")
+    shown = consistent(*FORGET, "--dry-run", "--out", "exports")
     assert "Files that mention them (unchanged)" in shown.out
     assert GAME in shown.out
 

@@ -14,11 +14,12 @@ from runtime.algorithms.state_based.truncation import (
     truncate_stream,
 )
 from runtime.archives import versions as archive
-from runtime.archives.versions import ExportedVersions, VersionPart, prepare_parts
+from runtime.archives.versions import VersionPart, prepare_parts
 from runtime.errors import ArchiveError, UsageError
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.versions import limits
 from runtime.versions.run import Version
+from tests.support.exported import exported
 from tests.unit.runtime.accidents import At, CrashError, crash
 from tests.unit.runtime.diary import DIARY, ponder, write
 from tests.unit.runtime.patience import PATIENCE
@@ -69,10 +70,7 @@ def cut(table: Table, up_to: int) -> None:
 
 def all_of(table: Table, folder) -> list[Version]:
     """Return the versions in files and those in the table, each once."""
-    found = {
-        version.number: version
-        for version in [*ExportedVersions(folder).of_stream("Diary", DIARY), *stored(table)]
-    }
+    found = {version.number: version for version in [*exported(folder, "Diary", DIARY), *stored(table)]}
     return [found[number] for number in sorted(found)]
 
 
@@ -83,9 +81,9 @@ def test_what_is_cut_is_in_the_files_as_it_was(table, tmp_path):
 
     kept = stored(table)
     assert 0 < len(kept) < COUNT // 2
-    assert ExportedVersions(tmp_path).of_stream("Diary", DIARY) == before[: COUNT - len(kept)]
+    assert exported(tmp_path, "Diary", DIARY) == before[: COUNT - len(kept)]
     assert all_of(table, tmp_path) == before
-    assert ExportedVersions(tmp_path).of_stream("Diary", "nobody") == []
+    assert exported(tmp_path, "Diary", "nobody") == []
     assert [file.suffix for file in tmp_path.iterdir()] == [".parquet"]
 
 
@@ -149,7 +147,7 @@ def test_a_lost_answer_writes_a_version_twice_and_gives_it_once(table, tmp_path)
     export(InterceptedTable(table, before=lose), tmp_path)
     export(table, tmp_path)
 
-    numbers = [version.number for version in ExportedVersions(tmp_path).of_stream("Diary", DIARY)]
+    numbers = [version.number for version in exported(tmp_path, "Diary", DIARY)]
     assert numbers == list(range(1, len(numbers) + 1))
 
 
@@ -167,7 +165,7 @@ def test_unfinished_files_are_no_parts_and_are_cleared_away(table, tmp_path):
     (tmp_path / "versions-1.parquet-unfinished").write_bytes(b"a part of a file")
 
     with pytest.raises(ArchiveError, match="There are no exported versions in"):
-        ExportedVersions(tmp_path).of_stream("Diary", DIARY)
+        exported(tmp_path, "Diary", DIARY)
     prepare_parts(tmp_path)
 
     assert list(tmp_path.iterdir()) == []
@@ -185,7 +183,7 @@ def test_a_damaged_part_is_named(table, tmp_path):
     part.write_bytes(part.read_bytes()[:-50])
 
     with pytest.raises(ArchiveError, match=f"{part.name} of the export is corrupt"):
-        ExportedVersions(tmp_path).of_stream("Diary", DIARY)
+        exported(tmp_path, "Diary", DIARY)
 
 
 def test_the_export_of_a_table_takes_no_versions(tmp_path):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from eventstore import TableNotFoundError, connect, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime import Processor, TableSettings, UsageError
+from runtime import Processor, UsageError
 from runtime.errors import StoredDataError
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
@@ -26,7 +26,7 @@ from samples.shooting_range import app as shooting_range
 from tests.support.names import new_name
 from tests.unit.cli.stores import on_store, play
 from tests.unit.runtime import diary
-from tests.unit.runtime.diary import misbehave, ponder, write
+from tests.unit.runtime.diary import misbehave, write
 from tests.unit.runtime.worker import NOW, ToldClock, Worker
 
 
@@ -349,67 +349,6 @@ def test_a_store_on_the_network_gives_the_same(azurite_url):
     since = datetime(2026, 1, 1, 0, 0, 0, 2, tzinfo=UTC)
     assert read_versions(azurite_url, name, since=since)["business_id"].to_pylist() == ["d-2"]
     assert read_batches(azurite_url, name).num_rows == read_letters(azurite_url, name).num_rows == 0
-
-
-def test_outputs_of_a_table_with_a_secret_are_what_replay_with_it_gives(diaries):
-    table = drive(connect(diaries).table("keyed"))
-    demands = TableDemands(TableOwner.of(diary.app), "keyed")
-    drive(Ledger(table, ToldClock()).begin("b", "log", "out", demands=demands))
-    keyed = diary.app.keyed(drive(TableSettings.of(table)).draw_key)
-    (outcome,) = Worker(table, keyed).process(write("a"))
-
-    found = read_versions(diaries, "keyed", handler="Diary", app=diary.app, with_outputs=[write("a")])
-
-    ((output,),) = found["outputs"].to_pylist()
-    assert output["body"] == outcome.outputs[0].body
-
-
-def test_outputs_are_what_replay_gives(diaries):
-    table = drive(connect(diaries).table("states"))
-    more = [write("second", "m-2"), ponder("m-3"), write("lost", "m-4")]
-    outcomes = Worker(table).process(*more)
-    known = [write("line", headers={"from": "me"}), more[0], more[1]]
-
-    found = read_versions(diaries, "states", handler="Diary", app=diary.app, with_outputs=known)
-
-    first, second, third, fourth = found["outputs"].to_pylist()
-    for outputs, outcome in ((second, outcomes[0]), (third, outcomes[1])):
-        assert [(each["message_id"], each["body"], each["sequence"]) for each in outputs] == [
-            (each.message_id, each.body, each.sequence) for each in outcome.outputs
-        ]
-    assert len(first) == 1
-    assert dict(second[0]["headers"]) == {"line": "2"}
-    assert fourth is None
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        write("another line", "m-2"),
-        misbehave("return nothing", "m-2"),
-        diary.delivery("m-2", "Write", {"diary": diary.DIARY, "line": "second", "colour": "red"}),
-    ],
-)
-def test_another_message_under_a_known_id_gives_no_outputs(diaries, other):
-    Worker(drive(connect(diaries).table("states"))).process(write("second", "m-2"))
-
-    found = read_versions(diaries, "states", handler="Diary", app=diary.app, with_outputs=[other])
-
-    assert found["outputs"].to_pylist() == [None, None]
-
-
-def test_handlers_that_changed_give_no_outputs(diaries, monkeypatch):
-    monkeypatch.setattr(diary.Wrote, "__message_name__", "Renamed", raising=False)
-    known = [write("line")]
-
-    found = read_versions(diaries, "states", handler="Diary", app=diary.app, with_outputs=known)
-
-    assert found["outputs"].to_pylist() == [None]
-
-
-def test_outputs_need_an_app_and_a_handler(diaries):
-    with pytest.raises(UsageError, match="needs both an app and a handler"):
-        read_versions(diaries, "states", with_outputs=[write("line")])
 
 
 uuids = st.binary(min_size=16, max_size=16)
