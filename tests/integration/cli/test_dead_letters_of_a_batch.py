@@ -73,24 +73,6 @@ def test_a_strict_batch_is_held_back_until_more_are_allowed(place):
     assert "held back" not in place.consistent("outcomes", "--out", "outcomes").stderr
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (
-            ["--max-dead-letters", "many"],
-            "'many' is not a limit of dead letters: use a number such as 10, or",
-        ),
-        (["--max-dead-letters", "101%"], "'101%' is not a limit of dead letters"),
-        (["--strict"], "--strict needs --max-dead-letters."),
-    ],
-)
-def test_what_is_no_limit(place, options, sentence):
-    done = place.consistent(*RUN, "--table", "third", *options)
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"Error: {sentence}")
-
-
 @pytest.mark.thorough
 def test_the_outputs_of_a_redrive_are_published_and_then_all_others(place):
     run, on_table = [*RUN, "--table", "third"], [*ON_STORE, "--table", "third"]

@@ -146,16 +146,6 @@ def test_options_narrow_the_tables(consistent, store):
     assert consistent("sql", statement, *narrowed).document["rows"] == [[1]]
 
 
-def test_states_are_structs_with_an_app(consistent, store):
-    options = ["--handler", "ShootingRange", "--app", "samples.shooting_range:app", "--json"]
-
-    document = consistent(
-        "sql", "select count(distinct state.target_position) from state", *ON_STORE, *options
-    ).document
-
-    assert document["rows"] == [[2]]
-
-
 def test_values_that_json_has_not_are_texts(consistent, store):
     statement = "select now, fingerprint, map {'a': 1}, null from versions limit 1"
 
