@@ -19,17 +19,6 @@ def place(workplace: Workplace) -> Workplace:
 
 
 @pytest.mark.thorough
-def test_without_rules_and_policies_there_is_nothing_to_apply(place):
-    place.consistent("truncate", "--policy", "remove", "--yes", *_ON_TABLE)
-    place.consistent("truncate", "--policy", "remove", "--yes", *_ON_TABLE, "--handler", "LeaderBoard")
-
-    done = place.consistent("truncate", *_ON_TABLE)
-
-    assert done.returncode == 2
-    assert "There are no retention rules" in done.stderr
-
-
-@pytest.mark.thorough
 def test_what_is_held_is_not_cut_by_rules_on_the_command_line(place):
     assert place.consistent("truncate", "--policy", "set", *_ON_TABLE, "--hold").returncode == 0
 

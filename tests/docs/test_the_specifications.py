@@ -52,13 +52,6 @@ def test_tlc_finds_what_is_expected():
         assert f"{name}: {found}, as expected" in done.stdout
 
 
-def test_a_configuration_that_does_not_exist_is_refused_with_a_sentence():
-    done = check("Nonsense")
-
-    assert done.returncode == 2
-    assert "no such configuration: Nonsense" in done.stderr
-
-
 def test_the_table_lists_every_configuration_and_says_that_all_did_what_is_expected():
     assert {name: expected(name) for name in NAMES} == RESULTS
     assert "but expected" not in PAGE
