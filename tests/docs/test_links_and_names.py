@@ -1,7 +1,5 @@
 """What the pages link to and name exists, and the site has every page, with links that are those of the site."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

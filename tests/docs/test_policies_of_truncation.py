@@ -1,7 +1,5 @@
 """Policies and holds count as docs/policies.md says."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

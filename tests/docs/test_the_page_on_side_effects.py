@@ -1,7 +1,5 @@
 """The figures of docs/side-effects.md are those of the code."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

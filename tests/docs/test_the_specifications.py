@@ -1,7 +1,5 @@
 """TLC finds what docs/tla says: a slice of `scripts/check_tla.py`, and the page lists all that there is."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

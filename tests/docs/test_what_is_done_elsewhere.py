@@ -1,7 +1,5 @@
 """What the pages do in a clone, a notebook, a cluster, in environments of their own: commands run as they stand."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A slice of the campaign: batches that are killed end as undisturbed ones, but not where a mistake is planted."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A stream of which a few processes are killed ends as one that nobody disturbed; and what differs would be seen."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -4,8 +4,6 @@ The commands run once, one after the other, and each test looks at what one said
 process of its own, as a user's; the later commands in the session that all tests share.
 """
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import dataclass
 from subprocess import CompletedProcess

@@ -1,7 +1,5 @@
 """What a scheduler sees of dead letters: the exit code, and a batch that is held back."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing

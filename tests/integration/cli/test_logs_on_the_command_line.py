@@ -1,7 +1,5 @@
 """A log that is none ends the command, a line of 45 MB does not, and a small log costs Java little."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A user's modules with the names of this project's packages: named before Spark starts, and otherwise harmless."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The sample of orders, from its log to the warehouse and the letters, as `python -m samples.orders` runs it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shlex

@@ -1,7 +1,5 @@
 """What the contract suite cannot ask of PostgreSQL: servers that fail, roles that may not, writers side by side."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Batches: every message takes effect once, with each algorithm, on every store; what cannot begin is refused."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """A batch whose handlers store documents, some of whose workers are killed: what is announced is there, and no more."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

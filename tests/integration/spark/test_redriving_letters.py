@@ -1,7 +1,5 @@
 """Dead letters wait in the table, and are handled again once their cause is mended: by a redrive, or in another log."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

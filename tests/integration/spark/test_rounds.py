@@ -1,7 +1,5 @@
 """Rounds: cascades, files of outcomes that workers write, and stores that move no folders."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

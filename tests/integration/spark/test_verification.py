@@ -1,7 +1,5 @@
 """A verification replays a log against what is stored with other handlers, tells what differs, and writes nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The values of a stream: events, includes and what several of one row come to, and partitions."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """The codec: the same bytes everywhere, and the same model back."""
 
-from __future__ import annotations
-
 import json
 import math
 from datetime import UTC, date, datetime, time, timedelta, timezone

@@ -1,7 +1,5 @@
 """The lease: one holder at a time, who renews it; expired it may be taken, and whoever lost it is told."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

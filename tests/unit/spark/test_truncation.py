@@ -1,7 +1,5 @@
 """Truncation: what a worker does, the lease that its driver holds, what is exported first, and the pace of requests."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

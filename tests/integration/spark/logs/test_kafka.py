@@ -1,7 +1,5 @@
 """Topics of a real broker as the log of a batch: which records are read, what identifies them, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

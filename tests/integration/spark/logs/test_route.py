@@ -1,7 +1,5 @@
 """Routing in the JVM names the stream that the handler's types name, with one shuffle."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Streams: each micro-batch of a query is a batch."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter

@@ -1,7 +1,5 @@
 """What is typed for `consistent run` and `consistent stream` reaches the batch."""
 
-from __future__ import annotations
-
 import base64
 from contextlib import contextmanager
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """`consistent sql`, and what a cut means for duplicates."""
 
-from __future__ import annotations
-
 import csv
 import io
 

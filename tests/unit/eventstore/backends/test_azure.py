@@ -1,7 +1,5 @@
 """Rows and transactions as the table service reads them."""
 
-from __future__ import annotations
-
 import json
 import sys
 import types

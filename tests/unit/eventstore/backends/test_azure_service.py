@@ -1,7 +1,5 @@
 """What the Azure backend asks of a table service and makes of its answers, played by a small HTTP server."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import re

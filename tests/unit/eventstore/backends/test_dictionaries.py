@@ -1,7 +1,5 @@
 """Dictionaries of a table in SQLite: rows of a kind share most of their bytes, and nothing of one row is shared."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 import threading

@@ -1,7 +1,5 @@
 """One SQLite file: how it is opened, what its rows and writes cost, when a write is safe, and what is left of it."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from contextlib import closing

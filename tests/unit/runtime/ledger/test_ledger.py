@@ -1,7 +1,5 @@
 """The ledger: a batch begins once, its rounds are committed once, and what is published stays as it is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass, field, replace

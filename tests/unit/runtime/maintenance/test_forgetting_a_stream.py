@@ -1,7 +1,5 @@
 """A stream that is forgotten leaves a tombstone and nothing else, whatever happens meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial

@@ -1,7 +1,5 @@
 """Entities of the algorithms with an outbox are forgotten with their ids and tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any

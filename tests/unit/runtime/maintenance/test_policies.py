@@ -1,7 +1,5 @@
 """Policies: kept in rows, the most specific rules count, and a hold counts whatever stands beside it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What is not asked for is not requested."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`read_state`, `read_versions`, `read_batches` and `read_letters`: columns, models, and what is refused."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from math import inf
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Connections of workers: how many streams are in flight, and commits that streams share."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a worker holds is bounded in bytes, however slow the store and however large the messages."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """Streams that are processed together end as streams that are processed one by one, whatever their messages are."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The algorithms with an outbox: scenarios, crashes, copies, lost answers and late writes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import permutations
 

@@ -1,7 +1,5 @@
 """Refusals in every algorithm: a dead letter has its reason, and stays one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from itertools import product

@@ -1,7 +1,5 @@
 """Transactions: what one commit holds, whatever messages and states are like."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace
