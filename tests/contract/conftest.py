@@ -5,8 +5,6 @@ written and cut.
 What is built on the port is the same code on each backend: on servers it is for `make test-all`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager

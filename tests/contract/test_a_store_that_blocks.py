@@ -1,7 +1,5 @@
 """The synchronous face: the same verbs, for code that does not await."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import threading

@@ -1,7 +1,5 @@
 """Cutting away the oldest events of a stream, and deleting all of it: first the header tells it, then rows go."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A business object is forgotten on every backend: its rows are gone, and its tombstone refuses or begins anew."""
 
-from __future__ import annotations
-
 import pytest
 
 from eventstore import Operation

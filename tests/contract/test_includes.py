@@ -1,7 +1,5 @@
 """Rows that are changed in one transaction with a stream, and several changes of one row in one write."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

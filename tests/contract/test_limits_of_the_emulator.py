@@ -1,7 +1,5 @@
 """What Azurite takes and refuses when nothing is checked before: that the limits are where they are said to be."""
 
-from __future__ import annotations
-
 import pytest
 
 from eventstore import EventStoreError, Operation, PayloadTooLargeError

@@ -1,7 +1,5 @@
 """Listing the streams of a table, all of them or range by range."""
 
-from __future__ import annotations
-
 import pickle
 import string
 

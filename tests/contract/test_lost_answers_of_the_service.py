@@ -1,7 +1,5 @@
 """A transaction that is lost, or whose answer is: with the client's own repetitions, on servers."""
 
-from __future__ import annotations
-
 import pytest
 
 from eventstore import ExpectedVersion, Operation, StoreUnavailableError, Stream, connect

@@ -1,7 +1,5 @@
 """A table moves from store to store by files: its rows are the same, and nothing else is ever taken for them."""
 
-from __future__ import annotations
-
 import json
 from itertools import count
 

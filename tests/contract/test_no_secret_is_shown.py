@@ -4,8 +4,6 @@ Everything is listened to, at the most talkative level, while a store is used, m
 keeps what was really sent, so that the signatures of requests can be looked for too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import logging

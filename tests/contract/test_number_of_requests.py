@@ -1,7 +1,5 @@
 """What each verb costs: the figures of docs/event-store.md."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

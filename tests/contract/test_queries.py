@@ -1,7 +1,5 @@
 """Tables of a store, and ranges, scans and point reads of a table."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from functools import partial

@@ -1,7 +1,5 @@
 """Reading a stream: forwards, backwards, its last events, event by event, and rows together with its header."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Appends do not disturb a read, truncations start it again."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows of a table: types of properties, keys, ETags, and the limits of all of them."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime, timedelta, timezone
 from enum import IntEnum, StrEnum

@@ -1,7 +1,5 @@
 """Signatures of limited rights, checked by Azurite."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

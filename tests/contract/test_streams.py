@@ -1,7 +1,5 @@
 """Opening, provisioning and restoring a stream, its properties, and streams that share a partition."""
 
-from __future__ import annotations
-
 import pytest
 
 from eventstore import (

@@ -1,7 +1,5 @@
 """A transaction is atomic, alone or committed with others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Writing events: versions and what is expected of them, ids, conflicts, and their order."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 from uuid import UUID

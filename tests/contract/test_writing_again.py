@@ -1,7 +1,5 @@
 """Writes that are repeated because their answer was lost, and writes in parts, of which some may be stored."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from uuid import UUID
 

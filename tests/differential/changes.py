@@ -1,7 +1,5 @@
 """The operations of random transactions, before it is known which ETag each backend gave."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum

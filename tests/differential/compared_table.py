@@ -1,7 +1,5 @@
 """A table on every backend, and what a program knows of its rows."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The backends for random programs, and a line about them at the end of the run."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from itertools import count

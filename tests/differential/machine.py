@@ -1,7 +1,5 @@
 """Random programs of port operations: each step is one call, or one page of a longer reading."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from hypothesis import strategies as st

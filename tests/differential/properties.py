@@ -1,7 +1,5 @@
 """The properties of rows: names that meet often, and rows as large as can be."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

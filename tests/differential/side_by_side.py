@@ -1,7 +1,5 @@
 """One call of the port on every backend, and the comparison of what it comes to."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass

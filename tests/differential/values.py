@@ -1,7 +1,5 @@
 """Values of all types and sizes that a property can have, and some that none can have."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone

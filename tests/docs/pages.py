@@ -1,7 +1,5 @@
 """The pages of the documentation, their links, and the names of the code that they mention."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 A comment above a block says what it is, where its language does not: see `tests.docs.running`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

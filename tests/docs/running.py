@@ -15,8 +15,6 @@ A comment above a block says what it is, where its language does not:
 Python without a comment is run; so are lines that begin with `consistent`.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Figures, lists and quotations of the pages are those of the code."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

@@ -1,7 +1,5 @@
 """What the pages link to and name exists, and the site has every page, with links that are those of the site."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect
@@ -21,8 +19,7 @@ from runtime.messages.outcome import Reason, Status
 from scripts.reference import errors_page
 from scripts.reference.pages import _MODULES
 from scripts.reference.pages import PAGES as REFERENCE
-from scripts.site_drawings import with_tables
-from scripts.site_pages import PLACES, pages_of, site_links
+from scripts.site_pages import PLACES, pages_of
 from tests.docs.pages import PACKAGES, PAGES, ROOT, anchors, blocks, classes, exists, links, spans, text
 
 
@@ -217,34 +214,6 @@ def test_every_page_is_in_its_navigation_once_and_first_what_a_newcomer_reads():
             )
         )
         <= 7
-    )
-
-
-def test_a_link_of_the_repository_becomes_one_of_the_site():
-    for link, source, there in [
-        ("docs/testing.md#guard", "README.md", "testing.md#guard"),
-        ("docs/tla/README.md", "README.md", "tla/README.md"),
-        ("../README.md", "docs/testing.md", "overview.md"),
-        ("../CHANGELOG.md#unreleased", "docs/installation.md", "changelog.md#unreleased"),
-        ("../docs/growth.md", "benchmarks/README.md", "growth.md"),
-        ("../operations.md#outcomes", "docs/reference/outcomes.md", "../operations.md#outcomes"),
-        ("#letters", "docs/operations.md", "#letters"),
-        ("https://docs.delta.io/latest", "README.md", "https://docs.delta.io/latest"),
-        ("runtime/nowhere.py", "README.md", "runtime/nowhere.py"),
-    ]:
-        assert site_links(f"See [it]({link}).", source) == f"See [it]({there})."
-    # Of a link to the code the text stays.
-    assert site_links("See [it](tests/conftest.py).", "SECURITY.md") == "See it."
-
-
-def test_drawings_are_tables():
-    drawings = {page: with_tables(text(page)) for page in PAGES if "```mermaid" in text(page)}
-
-    assert drawings.keys() == {"docs/architecture.md"}
-    (layers,) = drawings.values()
-    assert "mermaid" not in layers
-    assert (
-        "| eventstore/port.py: five calls | SQLite · PostgreSQL · Azure Tables, Azurite · memory |" in layers
     )
 
 

@@ -1,7 +1,5 @@
 """Policies and holds count as docs/policies.md says."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -16,17 +14,6 @@ _ON_TABLE = ["--store", "sqlite:///store.db", "--table", "games"]
 def place(workplace: Workplace) -> Workplace:
     on_store(f"sqlite:///{workplace.path}/store.db", play)
     return workplace
-
-
-@pytest.mark.thorough
-def test_without_rules_and_policies_there_is_nothing_to_apply(place):
-    place.consistent("truncate", "--policy", "remove", "--yes", *_ON_TABLE)
-    place.consistent("truncate", "--policy", "remove", "--yes", *_ON_TABLE, "--handler", "LeaderBoard")
-
-    done = place.consistent("truncate", *_ON_TABLE)
-
-    assert done.returncode == 2
-    assert "There are no retention rules" in done.stderr
 
 
 @pytest.mark.thorough

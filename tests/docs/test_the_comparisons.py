@@ -1,7 +1,5 @@
 """Both sides of the pages in docs/compare run, and leave the same balances."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sysconfig

@@ -1,7 +1,5 @@
 """docs/monitoring.md lists all metrics, its dashboard asks for metrics that exist, and its program runs."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What docs/performance.md says of rows and requests is what a game of the ShootingRange costs, played in batches."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

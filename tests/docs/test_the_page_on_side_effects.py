@@ -1,13 +1,10 @@
 """The figures of docs/side-effects.md are those of the code."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
-from typer.testing import CliRunner
 
-from benchmarks.side_effects.__main__ import COLUMNS, PART, cli
+from benchmarks.side_effects.__main__ import COLUMNS
 from benchmarks.side_effects.counting import drivers
 from handlers.context import MAX_BYTES, MAX_DOCUMENTS
 from runtime.versions import limits
@@ -52,19 +49,6 @@ def test_its_table_says_that_nothing_was_lost_or_left(tmp_path):
         kills += int(counts["kills"])
         assert [counts[name] for name in COLUMNS[-3:]] == ["0", "0", "0"]
     assert kills >= 200
-
-
-@pytest.mark.thorough
-def test_the_command_that_writes_it_finds_nothing_lost_or_left_now(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(f"<!-- {PART} -->\n<!-- end of {PART} -->\n")
-
-    done = CliRunner().invoke(cli, ["--document", str(page), "--rounds", "3", "--no-batch"])
-
-    assert done.exit_code == 0, done.output
-    rows = [row.strip("| ").split(" | ") for row in page.read_text().splitlines() if row.startswith("| one ")]
-    kills = dict(zip(["before", "after"], (int(row[2]) for row in rows), strict=False))
-    assert kills == {"before": 8, "after": 8}
 
 
 @pytest.mark.thorough

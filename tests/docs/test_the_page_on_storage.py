@@ -1,7 +1,5 @@
 """docs/storage.md describes each row that an algorithm writes: its keys, all its properties, and their types."""
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Every command and every program of README and docs/ runs as it stands, and prints what the page tells."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

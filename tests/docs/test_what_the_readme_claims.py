@@ -1,7 +1,5 @@
 """What the README claims: its picture, its figures, its length, and where its comparisons can be checked."""
 
-from __future__ import annotations
-
 import re
 from xml.etree import ElementTree as ET
 

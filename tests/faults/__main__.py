@@ -5,8 +5,6 @@ done is kept in a folder, by the seed. The seed draws the logs, the victims and 
 such a moment depends on the machine's load, too. It needs Linux.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import sys

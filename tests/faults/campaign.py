@@ -4,8 +4,6 @@ Finished trials are kept in a file for each part, so that a campaign can be resu
 kills by victim in README.md. Parts without results in the folder keep their rows: they were run elsewhere.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

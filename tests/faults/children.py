@@ -3,8 +3,6 @@
 Nothing is started before a fork that would not survive it: no thread, no connection. So a child costs milliseconds.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import importlib

@@ -4,8 +4,6 @@ One executor is slow, so that Spark runs its tasks on another one too. Nothing h
 it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

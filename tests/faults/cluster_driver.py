@@ -1,7 +1,5 @@
 """The driver of batches on a cluster: takes an order from each line of standard input, and answers how it ended."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -4,8 +4,6 @@ Disks are small ones in memory, which only root can mount; else a limit on files
 Clocks jump forth by years, and back again, from one call to the next, in each process.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -1,7 +1,5 @@
 """Executors of a cluster that are killed, while Spark runs slow tasks on two of them: the batch ends as it should."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

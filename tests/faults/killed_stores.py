@@ -7,8 +7,6 @@ rely on does not forget: so all others are stopped, until the file has what was 
 Requests that are under way then get no answer, or their answer is lost.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

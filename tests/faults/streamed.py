@@ -5,8 +5,6 @@ last entry of that log is deleted, so that an epoch is handed over again that ma
 stream the handlers change to a second revision.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext

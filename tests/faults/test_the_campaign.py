@@ -1,8 +1,5 @@
 """A slice of the campaign: batches that are killed end as undisturbed ones, but not where a mistake is planted."""
 
-from __future__ import annotations
-
-import json
 import os
 import subprocess
 import sys
@@ -10,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.campaign import KILLS, MISTAKES, PAGE, PARTS, Record, read_pages, write_pages
+from tests.faults.campaign import MISTAKES, PAGE, PARTS, Record, read_pages
 from tests.model.pages import section
 from tests.support.processes import REPOSITORY
 
@@ -62,34 +59,6 @@ def test_a_mistake_is_found(tmp_path, mistake):
             break
 
     assert differing > 0
-
-
-def test_a_campaign_that_was_stopped_goes_on_where_it_was(tmp_path):
-    file = tmp_path / "seed-1" / "batches.json"
-    Record(trials=7, seconds=60.0).write(file)
-    before = Record.read(file)
-    before.kills["a worker, in the first pass"] = PARTS["batches"].goal
-    before.write(file)
-
-    ended = campaign(tmp_path, "--only", "batches")
-
-    assert ended.returncode == 0, ended.stderr
-    assert json.loads(file.read_text())["trials"] == 7
-
-
-def test_the_page_has_a_row_for_each_part_and_keeps_what_it_shows_of_others(tmp_path):
-    page, kills = tmp_path / "faults.md", tmp_path / "kills.md"
-    page.write_text(PAGE.read_text())
-    kills.write_text(KILLS.read_text())
-
-    write_pages({name: Record() for name in PARTS}, page, kills)
-    assert (page.read_text(), kills.read_text()) == (PAGE.read_text(), KILLS.read_text())
-
-    records = {name: Record(3, 60.0, 1) for name in PARTS}
-    records["batches"].kills["a worker, in the first pass"] = 1234
-    write_pages(records, page, kills)
-    assert "| 1,234 | 3 | 1 | 1 |" in section("totals", page)
-    assert "| a worker, in the first pass | 1,234 |" in section("kills", kills)
 
 
 IN_PART = {"executors": 0.25, "azurite-killed": 0.3, "postgresql-executors": 0.3}

@@ -1,7 +1,5 @@
 """A driver that dies between publishing and sweeping up: whoever runs the batch again sweeps up in its place."""
 
-from __future__ import annotations
-
 from unittest.mock import patch
 
 import pytest

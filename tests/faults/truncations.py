@@ -1,7 +1,5 @@
 """Truncations without Spark: the shipped job over ranges of streams, the lease, and the ledger that is pruned."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from unittest.mock import patch
 

@@ -1,7 +1,5 @@
 """A batch to be disturbed: its log, its store, its folder of outcomes, and what is there when it has ended."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Sequence

@@ -8,8 +8,6 @@
 | `python -m tests.golden --write-logs` | makes the logs anew too, which only a new kind of row needs |
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

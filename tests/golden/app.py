@@ -1,7 +1,5 @@
 """The app of the golden scenarios: the shooting range, its leader board, and a referee with every use of a context."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """The golden scenario on Spark: batches over both logs, the same again, truncation, and a late copy."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """The golden files: one of JSON for each scenario and snapshot, compared line by line."""
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Callable

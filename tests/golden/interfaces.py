@@ -1,7 +1,5 @@
 """What is promised by name: public names with signatures, classes of errors, exit codes, planted mistakes."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

@@ -1,7 +1,5 @@
 """The logs of the golden scenarios. They are written once and committed: no change of code may change them."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path

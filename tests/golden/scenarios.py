@@ -3,8 +3,6 @@
 Left out is what may change on purpose: fingerprints, digests, the words of errors, rows and bytes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import io

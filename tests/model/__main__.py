@@ -3,8 +3,6 @@
 Exit code 0 if nothing is broken and every planted mistake is found, 1 otherwise, 2 for a usage error.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterable, Sequence

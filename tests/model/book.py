@@ -3,8 +3,6 @@
 The handlers tell all that they were given, and no two messages may change places unnoticed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple

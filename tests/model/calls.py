@@ -4,8 +4,6 @@ Each call suspends the coroutine that makes it, and is answered, or never answer
 atomic operation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The catalogue: what is explored, within which bounds; the quick part of it with every run of the tests."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor

@@ -3,8 +3,6 @@
 A call is carried out by the shipped table in memory, on a copy; the same call on the same contents once only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass

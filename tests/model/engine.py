@@ -1,7 +1,5 @@
 """The engine: carries out what happens in a world, with the shipped code, and judges what comes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 

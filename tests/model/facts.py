@@ -1,7 +1,5 @@
 """Facts: what happened for good in an execution, whatever the tables hold now; all states of them have numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol

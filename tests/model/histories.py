@@ -8,8 +8,6 @@ Coroutines cannot be copied: one that was driven past a point is run anew from t
 None is closed before the exploration ends, because closing runs `finally`, which a killed process does not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
 from gc import get_referents

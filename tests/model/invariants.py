@@ -1,7 +1,5 @@
 """What must hold after every step, by the names that reports use; and what more where handlers refuse messages."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence

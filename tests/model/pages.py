@@ -1,7 +1,5 @@
 """The pages that show what was verified: their generated parts are between marks."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -13,8 +13,6 @@ No run counts how often it tried, so one that begins again is where it began. A 
 there are no executions to count; that each world leads to an end is looked at instead.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import Counter
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence

@@ -5,8 +5,6 @@ call, `2~` its answer, `2&` delays its call beyond the time-out, `*0` lets the f
 `%` cuts the power.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Hashable, Iterator, Sequence

@@ -7,8 +7,6 @@ the value stacks, such as the iterators of loops, as `gc.get_referents` shows it
 change are told apart even when they are equal, by the order in which they are come upon.
 """
 
-from __future__ import annotations
-
 import dis
 import gc
 import re

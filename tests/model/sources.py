@@ -1,7 +1,5 @@
 """Where the shipped code makes calls: found in its source, to see that none is missed."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Collection, Iterator
 from pathlib import Path

@@ -4,13 +4,11 @@ import random
 
 import pytest
 
-from tests.model.__main__ import main
 from tests.model.calls import ask
-from tests.model.catalogue import QUICK, SAMPLES, found_with, report_of, reports
+from tests.model.catalogue import SAMPLES, found_with
 from tests.model.contents import Answer, Contents, frozen
 from tests.model.engine import Engine
 from tests.model.histories import Histories, Job, NotDeterministicError
-from tests.model.mistakes.state_based import publish_first
 from tests.model.scenarios.state_based import messages
 from tests.model.schedule import replay, sample, seed, table, walk
 from tests.model.world import Bounds
@@ -61,65 +59,6 @@ def test_the_schedule_of_a_violation_is_the_shortest():
 
     assert found is not None
     assert seed(messages("x"), found.schedule) == "+x 0 0"
-
-
-def test_a_seed_is_carried_out_as_far_as_the_code_goes_the_same_way():
-    replayed = replay(messages("x"), "+x 0 0 0 0 0 0 0 0 0 0 0")
-
-    assert len(replayed.lines) == 7
-    assert replayed.problem is None
-
-
-def test_a_word_that_is_none_is_named():
-    with pytest.raises(ValueError, match="'0#' is no word of a schedule"):
-        replay(messages("x"), "+x 0#")
-
-
-ONE = ["--scenario", "1 message, 1 copy"]
-
-
-@pytest.mark.thorough
-def test_walks_beside_each_other_report_what_they_would_alone():
-    numbers = QUICK[:2]
-
-    assert list(reports(numbers)) == [report_of(number) for number in numbers]
-
-
-def test_a_planted_mistake_is_shown_with_its_schedule_and_seed(capsys):
-    assert main(["--mistake", "published before the append"]) == 0
-
-    shown = capsys.readouterr().out
-    assert "NoGhost: Wrote of version 1 is published, which is not committed" in shown
-    assert "Seed: +x 0 0\n" in shown
-
-
-def test_a_schedule_is_carried_out_with_the_code_as_it_is(capsys):
-    assert main([*ONE, "--replay", "+x 0 0 0 0! +x 1"]) == 0
-
-    shown = capsys.readouterr().out
-    assert "dies before publish Wrote" in shown
-    assert "Nothing is broken." in shown
-
-
-def test_a_schedule_that_breaks_something_ends_with_code_1(capsys, monkeypatch):
-    publish_first(monkeypatch)
-
-    assert main([*ONE, "--replay", "+x 0 0"]) == 1
-    assert "NoGhost" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--mistake", "none such"], "There is no mistake 'none such'. There are:\n  ids are not seeded"),
-        (["--replay", "+x"], "There is no scenario None. There are:\n  1 message, 1 copy"),
-        ([*ONE, "--replay", "+x 0#"], "'0#' is no word of a schedule"),
-        ([*ONE, "--replay", "+y"], "There is no job 'y' in 1 message, 1 copy; there are x."),
-    ],
-)
-def test_what_is_not_there_is_named(arguments, said, capsys):
-    assert main(arguments) == 2
-    assert said in capsys.readouterr().out
 
 
 def test_random_schedules_end_alike_when_every_coroutine_is_driven_anew():

@@ -2,14 +2,13 @@
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
 from tests.model import invariants
 from tests.model.__main__ import main
 from tests.model.catalogue import CHECKS, MISTAKES, TESTED, found_with, report_of
-from tests.model.pages import PAGE, RESULTS, rewrite, section
+from tests.model.pages import PAGE, RESULTS, section
 from tests.model.schedule import seed, table
 from tests.model.totals import check_row, markdown, mistake_row
 
@@ -83,23 +82,3 @@ def test_it_explains_every_invariant():
     assert {invariant.name for invariant in invariants.ALL} < held
     assert names <= set(explained)
     assert names == {mistake.breaks for mistake in MISTAKES}, "each of them is broken by a planted mistake"
-
-
-def test_the_command_that_writes_it_has_the_options_it_says(capsys):
-    given = re.findall(r"^python -m tests\.model(.*?) +#", PAGE.read_text(), re.MULTILINE)
-    assert given == ["", " --dry"]
-
-    with pytest.raises(SystemExit):
-        main(["--help"])
-
-    assert "[--dry]" in capsys.readouterr().out
-
-
-def test_a_section_is_written_anew_and_the_rest_stays(tmp_path: Path):
-    page = tmp_path / "page.md"
-    page.write_text("before\n<!-- a -->\nold\n<!-- end of a -->\nafter\n")
-
-    rewrite("a", "| new |", page)
-    rewrite("a", "| newer |", page)
-
-    assert page.read_text() == "before\n<!-- a -->\n\n| newer |\n\n<!-- end of a -->\nafter\n"

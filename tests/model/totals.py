@@ -1,7 +1,5 @@
 """The results of the checker: tables for README.md, and a line of totals for docs/verification.md."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

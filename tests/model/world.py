@@ -4,8 +4,6 @@ A world is a tuple of numbers, so that equal worlds are equal tuples and are exp
 of their delivery; which worker has which makes no difference, as workers remember nothing between messages.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum

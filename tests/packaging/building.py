@@ -1,7 +1,5 @@
 """Building the distributions, away from the working tree and without the network; and environments to install into."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The extras of setup.cfg, and programs that find nothing installed but what some of them bring."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What programs do that find little installed. Nothing is imported here before it is needed."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import io

@@ -1,7 +1,5 @@
 """The wheel, installed by pip into an environment of its own: once without extras, then for the command line."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The wheel and the source distribution hold the four typed packages and little else; what names the version agrees."""
 
-from __future__ import annotations
-
 import re
 import tarfile
 from email.message import Message

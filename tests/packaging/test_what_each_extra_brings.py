@@ -3,8 +3,6 @@
 The other packages are installed here, and hidden; `test_an_installation.py` installs for real.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Each worker of a test run starts its own, in memory, on a port of its own, and ends it; no other process is touched.
 """
 
-from __future__ import annotations
-
 import fcntl
 import http.client
 import os

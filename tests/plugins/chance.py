@@ -6,8 +6,6 @@ forgotten, and Python looks for garbage among what tests make, not again and aga
 which took a quarter of the time of collecting.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import random

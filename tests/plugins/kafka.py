@@ -3,8 +3,6 @@
 A server that is not installed fails the test: what cannot be run is not tested.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import shutil

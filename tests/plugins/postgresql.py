@@ -1,7 +1,5 @@
 """A PostgreSQL server for tests, on a free port of this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A server that speaks the protocol of Amazon S3, for the tests of documents and outcomes there: that of moto."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

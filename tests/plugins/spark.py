@@ -7,8 +7,6 @@ The JVM and its Python workers run in the folder `workplace`. A test that uses i
 that commands find relative paths there, and workers the modules of an app, as in the folder of a user.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -6,8 +6,6 @@ and none of them waits for long. The tests of the model share their walks, and t
 others stay with those of their file, and so with its fixtures. Those with Spark take longest, and so begin first.
 """
 
-from __future__ import annotations
-
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling

@@ -11,8 +11,6 @@ docs/faults.md. The exit code is 1 when something differs. The seed draws logs, 
 is doing at such a moment depends on the machine's load, too. It needs Linux.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """The shooting range, and the same with another rule: a second revision, which keeps the first one to replay by."""
 
-from __future__ import annotations
-
 from handlers import App, Context, handles
 from samples.shooting_range.handlers import (
     POSITIONS,

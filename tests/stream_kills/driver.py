@@ -4,8 +4,6 @@ Runs the stream with the first handlers, lets the rest of the files come, and ru
 it is to its end. Says `ready` when Spark has started.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import cast

@@ -1,13 +1,9 @@
 """A stream of which a few processes are killed ends as one that nobody disturbed; and what differs would be seen."""
 
-from __future__ import annotations
-
 import json
-from dataclasses import replace
 
 import pytest
 
-from tests.faults.compared import Found
 from tests.stream_kills.__main__ import main, undisturbed
 from tests.stream_kills.world import EACH_ALONE, Driver, Shape, World
 
@@ -43,29 +39,3 @@ def test_a_stream_is_compared_with_one_that_is_cut_into_the_same_epochs(tmp_path
     expected = undisturbed(World(tmp_path / "undisturbed", world.shape, cut)).found
     assert expected.outcomes
     assert not world.look().differences(expected)
-
-
-def test_an_outcome_that_is_lost_is_seen(tmp_path):
-    world = World(tmp_path, Shape(seed=1))
-    world.begin()
-    world.out.mkdir(parents=True)
-    found = world.look()
-
-    lost = replace(found, outcomes=["('round=0', {})"])
-    assert found.differences(lost) == ["outcome that is not there: ('round=0', {})"]
-    assert isinstance(found, Found)
-    assert not found.differences(found)
-
-
-def test_the_last_commit_is_forgotten(tmp_path):
-    world = World(tmp_path, Shape(seed=1))
-    assert not world.forget_the_last_commit()
-    commits = world.checkpoint / "commits"
-    commits.mkdir(parents=True)
-    for epoch in range(11):
-        (commits / str(epoch)).touch()
-
-    assert world.forget_the_last_commit()
-
-    assert not (commits / "10").exists()
-    assert (commits / "9").exists()

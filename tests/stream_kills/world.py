@@ -3,8 +3,6 @@
 The driver starts Spark's Java, and that the Python workers, of which the first one forks the others.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

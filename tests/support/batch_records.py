@@ -1,7 +1,5 @@
 """Batches as the ledger has them, made without one."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

@@ -5,8 +5,6 @@ As a program it is one of several that handle the same messages at the same time
 "go", and prints what it published as JSON lines.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

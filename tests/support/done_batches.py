@@ -1,7 +1,5 @@
 """Batches that are done, made without Spark: their outcomes in a folder, and their rows in the ledger."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta

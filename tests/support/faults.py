@@ -1,7 +1,5 @@
 """Faults for Spark's workers: tables that fail at a chosen call. They pickle, so that a batch can take them along."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence

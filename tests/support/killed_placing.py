@@ -4,8 +4,6 @@ Usage: python -m tests.support.killed_placing OUT FOLDER. Driver N writes to OUT
 FOLDER/N.db. Prints how many were killed, which is how many steps there are.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

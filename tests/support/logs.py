@@ -1,7 +1,5 @@
 """Message logs of the shooting range, as short as a test can read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

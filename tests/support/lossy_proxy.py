@@ -1,7 +1,5 @@
 """A proxy in front of a table service that loses transactions, or the answers to them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

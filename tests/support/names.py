@@ -1,7 +1,5 @@
 """Names that no other test of this process has: of tables, and of stores in memory."""
 
-from __future__ import annotations
-
 from itertools import count
 
 _numbers = count(1)

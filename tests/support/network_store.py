@@ -1,7 +1,5 @@
 """A store in memory whose calls may suspend, as on the network; and one on the network whose calls do not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import iscoroutinefunction

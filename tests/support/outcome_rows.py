@@ -1,7 +1,5 @@
 """Outcomes as workers give them, made without handlers."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime

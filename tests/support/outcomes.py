@@ -1,7 +1,5 @@
 """Short ways to look at outcomes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Rows of any kind, and transactions that are just at a limit of the table service, or just over it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from hypothesis import strategies as st

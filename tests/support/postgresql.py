@@ -1,7 +1,5 @@
 """What stands before and beside a PostgreSQL server in tests: a standby, pgbouncer, a proxy that loses answers."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -3,8 +3,6 @@
 A program says by printing what it has come to, and waits for its orders by reading. None outlives its test.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator

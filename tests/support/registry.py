@@ -1,7 +1,5 @@
 """A schema registry on a port of this machine, as far as clients need one."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator, Mapping

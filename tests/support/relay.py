@@ -1,7 +1,5 @@
 """A relay in front of a table service: passes on what it gets, and keeps what the client sent."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Rows of a log as Spark routes them to a worker, without Spark."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Small streams, and what disturbs those who use them: for the tests of the event store."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any

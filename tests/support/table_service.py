@@ -1,7 +1,5 @@
 """A table service that is played by a small HTTP server on this machine, and the answers that it gives."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterator

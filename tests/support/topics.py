@@ -1,7 +1,5 @@
 """A topic of its own for a test, and what is sent to it."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterable

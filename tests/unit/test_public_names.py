@@ -1,7 +1,5 @@
 """What a user imports from `handlers` and `eventstore`: all that is listed is there, and every error is pickled."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re

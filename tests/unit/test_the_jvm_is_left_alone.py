@@ -1,7 +1,5 @@
 """Spark is used through what sessions of both kinds have: nothing reaches for the JVM of a session of this process."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

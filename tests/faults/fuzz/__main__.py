@@ -4,8 +4,6 @@ It needs atheris (`pip install atheris`). An input that reaches something new is
 breaks it is kept and named, and the command ends with another exit code than 0.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """The corpora of the fuzzers: for each target a folder of inputs, named by their digest, that were worth keeping."""
 
-from __future__ import annotations
-
 from hashlib import sha256
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The bytes of a target are as near to what is parsed as they can be: what is comp
 so that a changed byte is not merely a broken frame.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress

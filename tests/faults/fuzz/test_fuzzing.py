@@ -1,7 +1,5 @@
 """What parses bytes of others is given the corpora, and inputs made of them by cutting, joining and changing."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

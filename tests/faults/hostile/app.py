@@ -1,7 +1,5 @@
 """An app for hostile messages: business ids of each kind, and a handler that does what it is told to."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

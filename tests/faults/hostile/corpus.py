@@ -6,8 +6,6 @@ messages with the columns of a log and one end each; `packed` is the end where t
 one, and null where there is no such message. Text that is long is a list of pieces, of which some are repeated.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

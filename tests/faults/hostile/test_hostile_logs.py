@@ -1,7 +1,5 @@
 """Each line and each message of the corpus ends as it says, in whatever form a log is given, on either store."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import timedelta
 

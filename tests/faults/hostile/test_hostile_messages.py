@@ -1,7 +1,5 @@
 """Each hostile message ends as the corpus says, with each algorithm, and costs no other its outcome."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

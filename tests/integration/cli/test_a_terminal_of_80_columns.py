@@ -1,7 +1,5 @@
 """Help, tables and questions on a real terminal of 80 columns."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

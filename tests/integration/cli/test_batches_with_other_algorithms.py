@@ -3,8 +3,6 @@
 The commands run one after another, and each test looks at what one said.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """What a scheduler sees of dead letters: the exit code, and a batch that is held back."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing
@@ -71,24 +69,6 @@ def test_a_strict_batch_is_held_back_until_more_are_allowed(place):
     assert released.returncode == 0, released.stderr
     assert batches(place, "second") == {"s": "published"}
     assert "held back" not in place.consistent("outcomes", "--out", "outcomes").stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (
-            ["--max-dead-letters", "many"],
-            "'many' is not a limit of dead letters: use a number such as 10, or",
-        ),
-        (["--max-dead-letters", "101%"], "'101%' is not a limit of dead letters"),
-        (["--strict"], "--strict needs --max-dead-letters."),
-    ],
-)
-def test_what_is_no_limit(place, options, sentence):
-    done = place.consistent(*RUN, "--table", "third", *options)
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"Error: {sentence}")
 
 
 @pytest.mark.thorough

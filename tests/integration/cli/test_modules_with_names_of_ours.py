@@ -1,7 +1,5 @@
 """A user's modules with the names of this project's packages: named before Spark starts, and otherwise harmless."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -68,14 +66,3 @@ def test_workers_find_python_and_these_packages_first(tmp_path: Path):
     # Then it is as anywhere else
     assert done.returncode == 0, done.stderr
     assert "9" in done.stdout
-
-
-@pytest.mark.thorough
-def test_the_demo_beside_a_folder_of_samples(tmp_path: Path):
-    (tmp_path / "samples").mkdir()
-    (tmp_path / "samples" / "__init__.py").write_text("raise RuntimeError('this is not the sample')")
-
-    done = Folder(tmp_path).consistent("demo", "--master", "local[2]")
-
-    assert done.returncode == 0, done.stderr
-    assert "Done in" in done.stdout

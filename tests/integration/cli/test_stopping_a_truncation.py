@@ -1,7 +1,5 @@
 """A truncation is ended in the middle, in each way that there is; it is run again, and all is cut as by one run."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

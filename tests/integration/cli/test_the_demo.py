@@ -3,8 +3,6 @@
 A twentieth of its games and messages show that too; as it is, and in a process of its own, it is for `make test-all`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The sample of orders, from its log to the warehouse and the letters, as `python -m samples.orders` runs it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shlex
@@ -138,17 +136,6 @@ def test_the_commands_of_its_page_run_it_and_leave_no_server(tmp_path):
     for port in ports:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", int(port)), timeout=1)
-
-
-def test_servers_that_are_not_installed_are_named_with_what_installs_them(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    for name in ("Azurite", "Redis"):
-        monkeypatch.setitem(servers._PROGRAMS, name, lambda: None)
-
-    with pytest.raises(SystemExit) as ended:
-        servers.main()
-
-    assert str(ended.value) == "Not installed: Azurite, Redis. Run `make setup-servers` in the clone."
 
 
 def live(folder: Path, *arguments: str) -> list[str]:

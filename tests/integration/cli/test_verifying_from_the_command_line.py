@@ -1,7 +1,5 @@
 """`consistent verify` as it is used before changed handlers are deployed: exit code, report, and nothing written."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from subprocess import CompletedProcess
 

@@ -1,7 +1,5 @@
 """An app of the working directory reaches workers that run in processes and folders of their own."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Documents in a folder, in Azurite's blobs and on a server with the protocol of S3: all stores behave alike."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

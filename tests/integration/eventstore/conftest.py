@@ -1,7 +1,5 @@
 """One SQLite file, and processes that use it."""
 
-from __future__ import annotations
-
 import pytest
 
 from eventstore import connect, drive

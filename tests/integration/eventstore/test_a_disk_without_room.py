@@ -4,8 +4,6 @@ The system refuses what would make a file larger than a limit of the process. SQ
 for a full disk, of which the unit tests have a played one.
 """
 
-from __future__ import annotations
-
 from eventstore import Partition, Stream, drive
 
 WRITES_UNDER_A_LIMIT = """

@@ -1,7 +1,5 @@
 """A process that is killed leaves its last transaction whole or not at all, and no lock behind."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import contextmanager
 from random import Random

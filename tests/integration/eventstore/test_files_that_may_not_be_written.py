@@ -3,8 +3,6 @@
 Root may write what nobody may, so as root the program becomes another user before it comes to the file.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -1,16 +1,10 @@
 """What the contract suite cannot ask of PostgreSQL: servers that fail, roles that may not, writers side by side."""
 
-from __future__ import annotations
-
 import asyncio
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from multiprocessing import get_context
 from typing import Any
 
 import psycopg
@@ -35,7 +29,6 @@ from eventstore.backends.postgres import FORMAT, PostgresStore, PostgresTable
 from eventstore.port import pages, pause
 from tests.support.names import new_name
 from tests.support.postgresql import administer
-from tests.support.servers import postgresql_server
 
 
 @pytest.fixture
@@ -72,18 +65,6 @@ def _write(url: str, name: str, writers: int, events: int) -> int:
             return sum(await asyncio.gather(*[_append(table, events) for _ in range(writers)]))
 
     return asyncio.run(work())
-
-
-def test_sixteen_writers_of_four_processes_lose_nothing(postgresql_url, name):
-    with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
-        lost = sum(pool.map(_write, [postgresql_url] * 4, [name] * 4, [4] * 4, [3] * 4))
-
-    async def version() -> int:
-        async with opened(postgresql_url, name) as table:
-            return (await Stream.open(Partition(table, "shared"))).version
-
-    assert asyncio.run(version()) == 48
-    assert lost > 0
 
 
 def test_transactions_that_wait_share_a_commit_and_a_refused_one_is_refused_alone(postgresql_url, name):
@@ -393,54 +374,3 @@ def test_loops_one_after_another_and_a_child_use_one_store(postgresql_url, name)
             return len((await (await store.table(name)).query("p", "", "~")).rows)
 
     assert asyncio.run(count()) == 4
-
-
-WRITES_ON_AND_ON = """
-import asyncio, sys
-from eventstore import EventData, Partition, Stream, StoreUnavailableError, connect
-
-async def main(url, name):
-    async with connect(url) as store:
-        partition = Partition(await store.table(name), "p")
-        while True:
-            try:
-                stream = await Stream.try_open(partition) or Stream(partition)
-                total = stream.properties["Total"] if stream.version else 0
-                events = EventData({"N": stream.version}), EventData({"N": 1, "Data": bytes(20_000)})
-                await Stream.write(stream, *events, properties={"Total": total + stream.version + 1})
-            except StoreUnavailableError:
-                continue
-            print(stream.version + 2, flush=True)
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-
-
-@pytest.mark.thorough
-def test_all_that_was_acknowledged_is_there_whenever_writers_and_servers_die(name):
-    acknowledged = 0
-    with postgresql_server() as server:
-        url, restart = server.url, partial(server.control, "pg_ctl", "restart", "-w", "-m", "immediate")
-        for kill in range(8):
-            command = [sys.executable, "-c", WRITES_ON_AND_ON, url, name]
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
-                assert writer.stdout is not None
-                said = [writer.stdout.readline() for _ in range(1 + 3 * kill)]
-                if kill % 2:
-                    restart()
-                    said += [writer.stdout.readline() for _ in range(3)]
-                writer.kill()
-                said += writer.stdout.readlines()
-            acknowledged = max(acknowledged, *map(int, said))
-            assert asyncio.run(_sound_version(url, name)) >= acknowledged
-
-
-async def _sound_version(url: str, name: str) -> int:
-    """Return the version of a stream whose events and total agree."""
-    async with opened(url, name) as table:
-        slice_ = await Stream.read(Partition(table, "p"))
-        stream, events = slice_.stream, slice_.events
-    assert [each.version for each in events] == list(range(1, stream.version + 1))
-    assert stream.properties is not None
-    assert stream.properties["Total"] == sum(int(str(each.properties["N"])) for each in events)
-    return stream.version

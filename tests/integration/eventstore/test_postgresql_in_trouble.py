@@ -1,7 +1,5 @@
 """Rows that are locked, servers that hang or are replaced, event loops that are blocked, a pooler in between."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

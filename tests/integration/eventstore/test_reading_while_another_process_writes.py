@@ -3,8 +3,6 @@
 That it waits for no writer is seen where one is stopped and killed.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from eventstore import EventData, Partition, Stream, Value, drive

@@ -3,8 +3,6 @@
 The other side is `streamstone.mjs`, with Microsoft's client for JavaScript.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

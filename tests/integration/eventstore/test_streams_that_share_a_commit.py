@@ -1,7 +1,5 @@
 """Processes that commit several streams at once on one file, and are killed or overtaken in between."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from random import Random

@@ -1,7 +1,5 @@
 """Every store, a table of its own for each test, and a game to play."""
 
-from __future__ import annotations
-
 import itertools
 import os
 

@@ -1,7 +1,5 @@
 """The scenarios by which the state-based algorithm was first shown to work, one message after another."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from uuid import UUID

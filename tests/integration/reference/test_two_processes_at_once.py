@@ -1,7 +1,5 @@
 """Two consumers in two processes get the same messages at the same time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Whatever was sent, in every kind of log: its dead letter, run again, makes the version that it would have made."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

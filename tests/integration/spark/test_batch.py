@@ -1,13 +1,9 @@
 """Batches: every message takes effect once, with each algorithm, on every store; what cannot begin is refused."""
 
-from __future__ import annotations
-
-import asyncio
 import itertools
 import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,39 +14,16 @@ from eventstore import connect, drive
 from eventstore.backends.azure import account_of
 from handlers import App, Context, Handler, Message, State, handles
 from handlers.draws import Seed
-from runtime import BatchFailedError, Envelope, Processor
-from runtime.algorithms.choice import AlgorithmName
 from runtime.archives.tables import export_table, import_table
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.errors import UsageError
-from runtime.ledger.ledger import Ledger
 from runtime.spark import verify
 from runtime.spark.batch import Batch
-from samples.shooting_range import app as shooting_range
 from tests.integration.spark.conftest import NIGHT, Place
 from tests.support.faults import CountCalls
-from tests.support.logs import GAME, OTHER_GAME, fire, generated, message_id, row, start, write_lines
-from tests.support.outcomes import Left, by_status, entities, heads, left, published, statuses, without_tokens
+from tests.support.logs import GAME, fire, generated, message_id, row, start, write_lines
+from tests.support.outcomes import Left, by_status, entities, heads, left, published, without_tokens
 from tests.unit.handlers import onlooker
-
-
-@pytest.mark.thorough
-def test_batches_of_one_process_use_the_store_that_a_name_means_when_they_begin(place, monkeypatch):
-    # Given a log, a store and a folder that are named as seen from a working directory, which holds others later
-    for number, folder in enumerate((place.folder / "first", place.folder / "second")):
-        folder.mkdir()
-        monkeypatch.chdir(folder)
-        write_lines(folder / "log.jsonl", [start(number, 40)])
-        where = {"store": "sqlite:///store.db", "out": "out", "batch_id": "night"}
-
-        # When a batch runs there
-        outcomes = place.run("log.jsonl", **where)
-
-        # Then its message, its versions and its batch are there
-        assert statuses(outcomes) == {message_id(number): ["processed"]}
-        assert len(heads(f"sqlite:///{folder}/store.db", place.table)) == 1
-        assert (folder / "out" / "batch_id=night").exists()
-        assert published(place.run("log.jsonl", **where)) == published(outcomes)
 
 
 @pytest.mark.connect
@@ -179,24 +152,6 @@ def test_no_update_is_lost(any_place):
     )
 
 
-@pytest.mark.thorough
-def test_with_an_outbox_each_message_is_processed_by_one_of_them_and_nothing_is_left(place):
-    logs, _ = overlapping_logs(place.folder)
-
-    outcomes = run_at_once(place, logs, algorithm="deduplication-store", cascade=True)
-
-    found = Counter(
-        (row.handler, row.message_id)
-        for each in outcomes
-        for row in each.where("status = 'processed'").collect()
-    )
-    assert set(found.values()) == {1}
-    hits = len({output[:3] for each in outcomes for output in published(each)})
-    assert len(found) == 300 + hits
-    assert len({output[0] for each in outcomes for output in published(each)}) == hits
-    assert left(place.store, place.table) == Left({"ShootingRange": 300, "LeaderBoard": hits}, 0, 0)
-
-
 def overlapping_logs(folder):
     """Write two logs for the same few games, and return them with the ids of the messages that are in both."""
     first, more = folder / "1.jsonl", folder / "more.jsonl"
@@ -215,17 +170,6 @@ def run_at_once(place, logs, **options):
             for name, log in zip("ab", logs, strict=True)
         ]
         return [each.result() for each in running]
-
-
-@pytest.mark.thorough
-def test_a_name_in_the_out_folder_that_is_gone_when_it_is_opened_stops_no_batch(place):
-    # As when one of two batches cleans up while the other looks
-    Path(place.out).mkdir()
-    Path(place.out, "gone").symlink_to(place.folder / "nowhere")
-
-    outcomes = place.run(write_lines(place.folder / "log.jsonl", [start(1, 5)]))
-
-    assert by_status(outcomes) == {("ShootingRange", "processed"): 1}
 
 
 class Noted(State):
@@ -357,40 +301,6 @@ def test_a_url_in_a_variable_that_the_workers_do_not_have(place, monkeypatch):
     assert by_status(outcomes) == by_status(others) == {("ShootingRange", "processed"): 2}
 
 
-@pytest.mark.thorough
-def test_outcomes_that_cannot_be_written(place):
-    (place.folder / "file").write_text("")
-    log = write_lines(place.folder / "log.jsonl", [start(1, 5)])
-
-    for out in ("file", "file/deeper"):
-        with pytest.raises(UsageError, match=r"Outcomes cannot be written to .*/file.* Choose another --out"):
-            place.run(log, out=str(place.folder / out), batch_id="b")
-
-    # Then the id is free for other input
-    write_lines(place.folder / "log.jsonl", [start(1, 6)])
-    assert by_status(place.run(log, batch_id="b")) == {("ShootingRange", "processed"): 1}
-
-
-@pytest.mark.thorough
-def test_a_batch_without_a_committed_round_takes_another_folder(place):
-    def stop(sentence):
-        if "handling" in sentence:
-            raise KeyboardInterrupt
-
-    log = write_lines(place.folder / "log.jsonl", [start(1, 5)])
-    with pytest.raises(KeyboardInterrupt):
-        place.run(log, batch_id="b", out=str(place.folder / "wrong"), step=stop)
-
-    outcomes = place.run(log, batch_id="b", out=str(place.folder / "right"))
-
-    assert by_status(outcomes) == {("ShootingRange", "processed"): 1}
-    assert (place.folder / "right" / "batch_id=b").is_dir()
-    with pytest.raises(
-        UsageError, match=r"has outcomes in .*/right: run it again with --batch-id b --out .*/right"
-    ):
-        place.run(log, batch_id="b", out=str(place.folder / "wrong"))
-
-
 def test_a_secret_is_not_in_what_a_job_looks_like(place):
     job, named = (
         Batch(place.spark, place.app, "sqlite:///secret", "games", "out"),
@@ -424,65 +334,3 @@ def test_other_types_are_dead_letters_and_change_nothing(place, tmp_path):
         place.run(log, types=["FireAt"], cascade=True, batch_id="b")
     with pytest.raises(UsageError, match=r"not .*Fire'"):
         place.run(log, types=["Fire"])
-
-
-ALGORITHM: AlgorithmName = "deduplication-store"
-THIRD_GAME = "00000000-0000-4000-8000-000000000003"
-
-
-def die_before_the_commit(place, name, rows) -> str:
-    """Run a batch until all is stored and nothing is committed, and return its log."""
-
-    def stop(step: str) -> None:
-        if step == "Round 0: committing outcomes":
-            raise BatchFailedError("It stops here.")
-
-    log = write_lines(place.folder / f"{name}.jsonl", rows)
-    with pytest.raises(BatchFailedError):
-        place.run(log, batch_id=name, algorithm=ALGORITHM, clock=NIGHT, partitions=2, step=stop)
-    return log
-
-
-async def leave_a_single_message_and_give_a_batch_up(place) -> None:
-    async with connect(place.store) as store:
-        table = await store.table(place.table)
-
-        async def publish(_):
-            raise ConnectionError("nobody listens")
-
-        processor = Processor(shooting_range, table, publish, clock=NIGHT, algorithm=ALGORITHM)
-        for row in (start(21, 5, THIRD_GAME), fire(22, 5, THIRD_GAME)):
-            with suppress(ConnectionError):
-                await processor.process(Envelope.of(row["message_id"], row["type"], row["body"]))
-        await Ledger(table, NIGHT).abandon("given-up")
-
-
-@pytest.mark.thorough
-def test_it_publishes_what_was_given_up_and_leaves_alone_what_may_go_on(place):
-    # Given a batch that was given up, one that died and may go on, and a single message whose worker died
-    die_before_the_commit(place, "given-up", [start(1, 5), fire(2, 5), fire(3, 6)])
-    waiting = die_before_the_commit(place, "waiting", [start(11, 5, OTHER_GAME), fire(12, 5, OTHER_GAME)])
-    asyncio.run(leave_a_single_message_and_give_a_batch_up(place))
-    assert left(place.store, place.table).unfinished == 6
-
-    # When what they have left is swept up
-    options = BatchOptions(algorithm=ALGORITHM, cascade=True, partitions=2, clock=NIGHT)
-    batch = Batch(place.spark, shooting_range, place.store, place.table, place.out, options)
-    swept = batch.sweep(batch_id="sweep")
-
-    # Then the outputs of the first and the last are published, were handled, and nothing of them is left
-    assert by_status(swept.outcomes) == {("ShootingRange", "duplicate"): 4, ("LeaderBoard", "processed"): 3}
-    assert len(published(swept.outcomes)) == 3
-    assert left(place.store, place.table).unfinished == 2
-    assert batch.sweep(batch_id="sweep").was_published
-
-    # ... and the second goes on as if nothing had been
-    resumed = place.run(waiting, batch_id="waiting", algorithm=ALGORITHM, clock=NIGHT, partitions=2)
-    assert by_status(resumed) == {("ShootingRange", "processed"): 2}
-    assert len(published(resumed)) == 1
-    assert left(place.store, place.table) == Left({"ShootingRange": 7, "LeaderBoard": 3}, 0, 0)
-
-
-def test_state_based_there_is_nothing_to_sweep(place):
-    with pytest.raises(UsageError, match="stores no outputs to sweep"):
-        Batch(place.spark, shooting_range, place.store, place.table, place.out).sweep()

@@ -1,7 +1,5 @@
 """Drivers, tasks and workers that die: the batch gives what an undisturbed one gives."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

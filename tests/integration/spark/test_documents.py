@@ -1,7 +1,5 @@
 """A batch whose handlers store documents, some of whose workers are killed: what is announced is there, and no more."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -19,10 +17,9 @@ from pyarrow import dataset, fs
 
 from eventstore import Operation, connect
 from eventstore.port import Verb
-from runtime import Output, Processor, UsageError
+from runtime import Output, Processor
 from runtime.documents import PREFIX
 from runtime.file_systems import open_folder, within
-from runtime.spark import run_batch
 from samples.invoices import InvoiceIssued, app
 from tests.support.faults import DieOnceAfter
 from tests.support.outcomes import by_status
@@ -133,11 +130,3 @@ def test_a_stream_stores_documents_beside_its_outcomes_on_an_object_store(place,
     told = announced(output["body"] for row in rows for output in row["outputs"])
     assert len(told) == ORDERS
     assert stored(documents) == told
-
-
-def test_an_outbox_takes_no_store_of_documents(place):
-    with pytest.raises(UsageError, match="Only the algorithm state-based uses a document store"):
-        run_batch(
-            place.spark, "log", app, store=place.store, table=place.table, out=place.out, algorithm="outbox",
-            documents="documents",
-        )  # fmt: skip

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from eventstore import InterceptedTable, connect, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.clock import system_clock
-from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
+from runtime.errors import BatchFailedError, BatchRefusedError
 from runtime.ledger.ledger import Ledger
 from runtime.spark.worker.connection import open_table
 from tests.integration.spark.conftest import Place
@@ -76,12 +76,6 @@ def test_the_same_id_with_something_else_is_refused(batch, tmp_path, change):
         batch.run(**other[change])
 
 
-def test_outcomes_of_another_store_under_the_same_id_are_not_taken_for_ones_own(batch, tmp_path):
-    # Given the outcomes of a batch, whose store is gone: when it runs on a new store, then it is refused
-    with pytest.raises(BatchRefusedError, match="in another store"):
-        batch.run(store=f"sqlite:///{tmp_path}/new.db")
-
-
 @pytest.mark.thorough
 def test_an_id_that_was_pruned_needs_another_folder_and_gives_the_outputs_as_duplicates(place):
     # Given a batch whose row the ledger has forgotten
@@ -140,54 +134,6 @@ def test_what_was_stored_is_made_durable_before_its_outcomes_are_in_place(place)
     assert seen[committing + 1] == ("barrier", False)
     assert ("Round 0: recording in the ledger", True) in seen
     assert other.is_dir()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "step", ["committing outcomes", pytest.param("recording in the ledger", marks=pytest.mark.thorough)]
-)
-def test_when_another_driver_was_faster_its_outcomes_stand(place, step):
-    # Given a driver that is overtaken, before its outcomes are in place or after, by one that publishes the batch
-    log = generated(place.folder / "log.jsonl", games=5, messages=50, duplicates=0.2)
-    theirs: list[str] = []
-
-    def be_overtaken(current: str) -> None:
-        if current == f"Round 0: {step}":
-            theirs.extend(place.run(log, batch_id="night").inputFiles())
-
-    # When it goes on
-    outcomes = place.run(log, batch_id="night", step=be_overtaken)
-
-    # Then each outcome stands once, in the files of the other
-    assert outcomes.count() == len(Path(log).read_text().splitlines())
-    assert sorted(outcomes.inputFiles()) == sorted(theirs)
-    assert not (Path(place.out) / "_staging").exists()
-
-
-@pytest.mark.thorough
-def test_a_folder_that_was_put_in_place_in_part_is_written_anew(place):
-    # Given a batch that died while its outcomes were copied to a file system that moves no folder
-    log = generated(place.folder / "log.jsonl", games=5, messages=50)
-
-    def die(step: str) -> None:
-        if step == "Round 0: recording in the ledger":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        place.run(log, batch_id="night", step=die)
-    next((Path(place.out) / "batch_id=night" / "round=0").glob("*.parquet")).unlink()
-
-    # When it is resumed, then nothing is missing
-    assert by_status(place.run(log, batch_id="night")) == {("ShootingRange", "processed"): 50}
-
-
-@pytest.mark.parametrize(
-    "options", [{"late": "Refuse"}, {"on_error": "stop"}, {"out": "out[1]"}, {"store": "memory:"}]
-)
-def test_options_that_mean_nothing_are_refused(place, options):
-    log = write_lines(place.folder / "log.jsonl", [start(1, 5)])
-    with pytest.raises(UsageError):
-        place.run(log, **options)
 
 
 class Said(Message):
@@ -252,18 +198,3 @@ def test_what_was_never_published_and_differs_fails_batches_until_it_is_abandone
     assert list(statuses(place.run(log, batch_id="morning")).values()) == [["nondeterministic"]]
     with pytest.raises(BatchRefusedError, match="abandoned"):
         place.run(log, batch_id="night")
-
-
-@pytest.mark.thorough
-def test_a_batch_can_be_told_to_fail_where_a_duplicate_differs(place, told):
-    log, file = told
-    place.run(log, batch_id="night")
-    file.write_text("no")
-
-    with pytest.raises(
-        BatchFailedError, match=r"of Untrue-k was redelivered. .*Said was published.* run it again"
-    ):
-        place.run(log, batch_id="day", on_difference="fail")
-
-    # ... and be resumed without it
-    assert list(statuses(place.run(log, batch_id="day")).values()) == [["nondeterministic"]]

@@ -1,7 +1,5 @@
 """Dead letters wait in the table, and are handled again once their cause is mended: by a redrive, or in another log."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path
@@ -10,13 +8,11 @@ import pytest
 
 from eventstore import connect
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.dead_letters import Selection, discard, find_letters, to_line
+from runtime.dead_letters import Selection, find_letters, to_line
 from runtime.errors import UsageError
 from runtime.file_systems import open_folder
-from runtime.retries import RetryPolicy
 from runtime.spark import letters, redrive
 from tests.support.clocks import FrozenClock
-from tests.support.faults import DieOnceAfterAppend
 from tests.support.logs import message_id, row, write_lines
 from tests.support.outcomes import all_outcomes, heads, published, statuses
 
@@ -155,26 +151,6 @@ def test_nothing_overtakes_in_a_parked_stream_until_it_is_redriven(boxes):
 
 
 @pytest.mark.thorough
-def test_a_letter_that_is_discarded_frees_those_behind_it_and_stays_refused(any_place):
-    boxes = any_place
-    boxes.app = app
-    bad = sent(1, 1, needs=needing(boxes))
-    run(boxes, "one", bad, sent(2, 2), on_error="park")
-
-    async def give_up():
-        async with connect(boxes.store) as store:
-            table = await store.table(boxes.table)
-            return await discard(table, Selection(message_id=message_id(1)), RetryPolicy())
-
-    assert asyncio.run(give_up()) == 1
-
-    Path(needing(boxes)).touch()
-    assert statuses(again(boxes)) == {message_id(2): ["processed"]}
-    assert statuses(run(boxes, "two", bad)) == {message_id(1): ["handler_error"]}
-    assert parcels(boxes) == [2]
-
-
-@pytest.mark.thorough
 def test_a_body_is_mended_by_hand(boxes):
     # Given a letter whose body cannot be read, and a line without any message
     run(boxes, "one", row(1, "Sent", {"box": "b", "parcel": "many"}, business_id="b"), "nothing")
@@ -221,53 +197,6 @@ def test_a_type_that_was_unknown_goes_to_the_handler_that_was_added(boxes):
     assert statuses(outcomes) == {message_id(1): ["processed"], message_id(2): ["unknown_type"]}
     (found,) = waiting(boxes)
     assert (found.letter.message_id, found.letter.tries) == (message_id(2), 2)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("algorithm", ["outbox", "tokens", "deduplication-store"])
-def test_letters_of_the_other_algorithms_are_redriven_as_well(boxes, algorithm):
-    log = write_lines(boxes.folder / "one.jsonl", [sent(1, 1, needs=needing(boxes)), sent(2, 2)])
-    log = boxes.issue(log).out if algorithm == "tokens" else log
-    boxes.run(log, clock=CLOCK, algorithm=algorithm, on_error="park")
-    assert reasons(boxes) == [(message_id(1), "handler_error"), (message_id(2), "held_back")]
-    Path(needing(boxes)).touch()
-
-    outcomes = again(boxes, algorithm=algorithm)
-
-    assert statuses(outcomes) == {message_id(1): ["processed"], message_id(2): ["processed"]}
-    assert len(published(outcomes)) == 2
-    assert waiting(boxes) == []
-
-
-@pytest.mark.thorough
-def test_a_redrive_that_died_goes_on_with_the_letters_it_began_with(boxes):
-    # Given letters, of which one will be refused again, in two places
-    rows = [sent(1, 1, needs=needing(boxes)), sent(2, 2, "c", needing(boxes)), sent(3, 3, "d", "never")]
-    undisturbed = boxes.beside("undisturbed")
-    for place in (boxes, undisturbed):
-        run(place, "one", *rows, row(4, "Lost", {}), batch_id="one")
-    Path(needing(boxes)).touch()
-
-    # When one redrive dies after its letters are handled, and goes on after another batch came between
-    def die(step):
-        if step == "Round 0: committing outcomes":
-            raise KeyboardInterrupt
-
-    marker = boxes.folder / "died"
-    with pytest.raises(KeyboardInterrupt):
-        again(boxes, batch_id="redrive", step=die, wrap=DieOnceAfterAppend(str(marker), "Boxes-"))
-    assert marker.exists()
-    assert {found.letter.message_id for found in waiting(boxes)} == {message_id(3), message_id(4)}
-    run(boxes, "between", sent(3, 3, "d", "never"), sent(5, 5, "e", "never"))
-    resumed = again(boxes, batch_id="redrive")
-
-    # Then it gives what an undisturbed one gives
-    assert all_outcomes(resumed) == all_outcomes(again(undisturbed, batch_id="redrive"))
-    assert {found.letter.message_id: found.letter.tries for found in waiting(boxes)} == {
-        message_id(3): 2,
-        message_id(4): 2,
-        message_id(5): 1,
-    }
 
 
 @pytest.mark.thorough

@@ -1,24 +1,18 @@
 """Rounds: cascades, files of outcomes that workers write, and stores that move no folders."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pandas as pd
 import pyarrow as pa
@@ -37,7 +31,7 @@ from runtime.spark import Batch, outputs, run_batch
 from runtime.spark import batch as rounds
 from runtime.spark.commit import BatchFolders
 from runtime.spark.worker.connection import open_table
-from runtime.spark.worker.outcomes import PART, Fold, OutcomeFile, PartJob, written
+from runtime.spark.worker.outcomes import PART, Fold, OutcomeFile, PartJob
 from samples.shooting_range import app as shooting_range
 from tests.integration.spark.conftest import Place
 from tests.support.batch_records import started
@@ -47,20 +41,13 @@ from tests.support.killed_placing import ledger_of
 from tests.support.logs import fire, row, start, write_lines
 from tests.support.outcomes import all_outcomes, by_status, published
 from tests.support.processes import REPOSITORY
-from tests.support.relay import relayed
 from tests.support.rounds import (
-    COUNTS,
-    ROWS,
-    TYPES,
     Driver,
     Steps,
     all_steps,
     follow,
     overtake,
-    rows_of,
-    visible,
 )
-from tests.support.rounds import run as run_task
 
 
 class Ping(Message):
@@ -308,17 +295,6 @@ def test_they_look_as_if_spark_had_written_them(place, chance):
     assert columns[0] == columns[1]
 
 
-@pytest.mark.thorough
-def test_a_sweep_that_finds_nothing_leaves_a_batch_without_rows(place):
-    options = BatchOptions(algorithm="outbox", cascade=True)
-    batch = Batch(place.spark, shooting_range, place.store, place.table, place.out, options)
-    swept = batch.sweep(batch_id="sweep")
-
-    assert swept.record.counts == {"outputs": 0}
-    read = place.spark.read.parquet(place.out)
-    assert (read.count(), set(read.columns)) == (0, {*swept.outcomes.columns, "batch_id"})
-
-
 def killed_amid_its_file(staged: str, marker: str) -> Fold:
     return PartJob(KillOnceAmidAFile(marker), staged, ()).run
 
@@ -355,16 +331,6 @@ def test_what_a_worker_left_behind_is_not_seen(place, fault):
 @pytest.fixture
 def out(object_store: str) -> str:
     return object_store
-
-
-@pytest.mark.thorough
-def test_a_round_appears_as_one_object(out):
-    driver = Driver(out)
-
-    assert driver.commit().counts == COUNTS
-    assert len(visible(out)) == 1
-    assert rows_of(out) == ROWS
-    assert sum(open_outcomes(out, None, OutcomeFilter()).counts().values()) == ROWS
 
 
 @pytest.mark.thorough
@@ -422,43 +388,6 @@ def test_a_batch_with_a_cascade_is_run_there_and_read_by_all(spark, tmp_path, ou
     assert sum(files.counts().values()) == found.num_rows
     assert outputs(outcomes).count() == len(list(files.published()))
     assert folder.sub("_staging").names() == []
-
-
-@pytest.mark.thorough
-def test_merging_the_files_of_a_round_costs_three_requests_for_each_and_four_more(s3_url):
-    # Given two files of an attempt on a store with a relay in front of it
-    (authority,) = parse_qs(urlsplit(s3_url).query)["endpoint_override"]
-    with in_another_thread() as run, relayed(f"http://{authority}", run) as relay:
-        out = s3_url.replace(authority, relay.endpoint.removeprefix("http://")).replace("/papers", "/merged")
-        driver = Driver(out)
-
-        for _ in range(3):
-            # When they are merged, and then so with more
-            relay.sent.clear()
-            merge = partial(written, driver.staged, [part.name for part in driver.parts])
-            (merged,) = run_task(PartJob(merge, driver.staged, TYPES), [pa.record_batch({"one": [1]})])
-
-            # Then each is looked for and read in two pieces, and the new one is written
-            assert merged.statuses == {"processed": sum(part.statuses["processed"] for part in driver.parts)}
-            assert len(REQUEST.findall(relay.sent)) == 3 * len(driver.parts) + 4
-            driver.parts += [driver.write(1), driver.write(2)]
-
-
-REQUEST = re.compile(rb"(?:GET|HEAD|POST|PUT|DELETE) /\S* HTTP/1")
-
-
-@contextmanager
-def in_another_thread() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
-    """Give what runs coroutines while this thread waits for answers of theirs."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(60)
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
 
 
 NOW = 1_772_366_400_000_000

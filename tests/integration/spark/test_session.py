@@ -1,7 +1,5 @@
 """A batch runs on any session, under its own settings for as long as it lasts; what workers lack is said before."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The data sources of Spark give what is read without Spark, and pass conditions on to the store."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any

@@ -11,7 +11,6 @@ import pytest
 from eventstore import connect, drive
 from runtime import BatchFailedError
 from runtime.algorithms.outbox.stores import TokenStore, first_name, first_tokens
-from runtime.spark.batch import dead_letters
 from tests.support.logs import GAME, fire, message_id, start, write_lines
 from tests.support.outcomes import Left, by_status, left
 
@@ -92,20 +91,6 @@ def test_a_log_whose_issuing_was_stopped_is_issued_again_and_one_that_was_proces
     assert left(place.store, place.table) == Left({"ShootingRange": 3, "LeaderBoard": 2}, 0, 0)
     second = place.run(again.out, algorithm="tokens", cascade=True, partitions=2)
     assert by_status(second) == {("ShootingRange", "duplicate"): 4}
-
-
-@pytest.mark.thorough
-def test_messages_that_were_run_without_tokens_can_be_given_some_and_run_again(place):
-    log = write_lines(place.folder / "log.jsonl", ROWS[:2])
-    found = dead_letters(place.run(log, algorithm="tokens", partitions=2))
-    assert {row.error for row in found.collect()} == {
-        "The message has no token: issue one before sending it (`consistent tokens`, `Processor.issue`)."
-    }
-
-    lines = write_lines(place.folder / "dead.jsonl", [row.delivery for row in found.collect()])
-    outcomes = place.run(place.issue(lines).out, algorithm="tokens", partitions=2)
-
-    assert by_status(outcomes) == {("ShootingRange", "processed"): 2}
 
 
 @pytest.mark.thorough

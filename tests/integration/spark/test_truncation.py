@@ -7,7 +7,7 @@ import pytest
 
 from eventstore import connect
 from runtime.archives.versions import files_that_name
-from runtime.errors import ArchiveError, UsageError
+from runtime.errors import ArchiveError
 from runtime.ledger.ledger import Ledger
 from runtime.spark import truncate, verify
 from runtime.spark.truncation import TruncatedCount
@@ -17,7 +17,7 @@ from samples.shooting_range import app
 from tests.support.clocks import FrozenClock
 from tests.support.exported import exported
 from tests.support.logs import GAME, fire, start, write_lines
-from tests.support.outcomes import by_status, heads, published, statuses
+from tests.support.outcomes import by_status, heads, published
 
 pytestmark = pytest.mark.connect
 
@@ -80,69 +80,6 @@ def test_old_versions_go_and_their_messages_are_too_late(any_place):
 
     # ... and truncating once more cuts nothing
     assert versions_cut(place, older_than=30 * DAY) == 0
-
-
-@pytest.mark.thorough
-def test_a_dry_run_says_what_would_go_and_cuts_nothing(place):
-    (january, _), _ = batches(place)
-    told = cut(place, older_than=30 * DAY, dry_run=True)
-    assert [count.versions for count in told.counts] == [3]
-    assert by_status(place.run(january, clock=MARCH)) == {("ShootingRange", "duplicate"): 3}
-
-    assert len(place.batches()) == 3  # the ledger has forgotten none
-
-    # ... and what it says is what is cut when it is not dry
-    assert cut(place, older_than=30 * DAY).counts == told.counts
-
-
-@pytest.mark.thorough
-def test_versions_of_a_batch_that_is_not_published_stay(place):
-    # Given a batch of January that died, and one of February
-    log = write_lines(place.folder / "1.jsonl", [start(1, 5), fire(2, 5)])
-
-    def die(step: str) -> None:
-        if step == "Round 0: committing outcomes":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        place.run(log, batch_id="january", clock=JANUARY, step=die)
-    place.run(write_lines(place.folder / "2.jsonl", [fire(3, 5)]), clock=FEBRUARY)
-
-    # When the table is truncated, then nothing goes
-    assert versions_cut(place, older_than=DAY, allow_undated=True) == 0
-
-    # When the batch is finished, then its versions go
-    place.run(log, batch_id="january", clock=FEBRUARY)
-    assert versions_cut(place, older_than=DAY, allow_undated=True) == 2
-
-
-def test_rules_that_make_no_sense_are_refused(place):
-    for options in ({"allow_undated": True}, {"older_than": DAY - 1}):
-        with pytest.raises(UsageError):
-            cut(place, **options)
-
-
-@pytest.mark.thorough
-def test_keep_last_alone_keeps_what_is_younger_than_a_day(place):
-    # Given a run of an hour ago, and a newer one
-    clock = FrozenClock(MARCH.microseconds - DAY // 24)
-    for number in (1, 2):
-        log = write_lines(
-            place.folder / f"{number}.jsonl", [fire(number, 5, enqueued_at="2026-01-05T00:00:00Z")]
-        )
-        place.run(log, clock=clock)
-    assert versions_cut(place, keep_last=1) == 0
-    assert versions_cut(place, keep_last=1, allow_young=True) == 1
-
-
-@pytest.mark.thorough
-def test_a_redelivery_window_moves_the_horizon_on(place):
-    batches(place)
-    cut(place, older_than=30 * DAY, redelivery_window=DAY)
-    # A copy that the broker stamped anew within the window is refused, a later message is new
-    rows = [fire(11, 5, enqueued_at="2026-01-05T23:00:00Z"), fire(99, 5, enqueued_at="2026-01-06T00:00:01Z")]
-    found = statuses(place.run(write_lines(place.folder / "log.jsonl", rows), clock=MARCH))
-    assert sorted(found.values()) == [["processed"], ["too_late"]]
 
 
 @pytest.mark.thorough

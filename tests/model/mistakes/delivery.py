@@ -1,7 +1,5 @@
 """Mistakes of the last hop: keys that are taken too late, kept too short, or taken away from others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

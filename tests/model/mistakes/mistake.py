@@ -1,7 +1,5 @@
 """A planted mistake: a change of the shipped code that the checker must find, and where it is looked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Mistakes of the algorithms with an outbox: alone, with a de-duplication store, with tokens; and of their batches."""
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace

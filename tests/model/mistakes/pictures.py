@@ -1,7 +1,5 @@
 """Mistakes of documents that state-based versions refer to: of their names, their registration and their clean-up."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Mistakes in what is kept of refused deliveries: that they are, with what, and what handles them again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

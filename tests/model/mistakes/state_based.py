@@ -1,7 +1,5 @@
 """Mistakes of the state-based algorithm: what handlers are given, the order of steps, batches, and truncation."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@ or in Redis, which has a clock of its own: it shows what the clock of the caller
 behind, so that a key which has expired for its users is still there, and is put over.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass

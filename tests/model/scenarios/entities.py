@@ -5,8 +5,6 @@ message from outside comes with its token, and one of its outputs goes to somebo
 end of `publish`, takes the token and leaves a receipt in one transaction, and makes durable what he found.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence

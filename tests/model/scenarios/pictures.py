@@ -1,7 +1,5 @@
 """State-based, with documents: each line of a book has a picture, another one each time that it is drawn."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

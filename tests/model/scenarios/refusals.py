@@ -4,8 +4,6 @@ A redrive is a batch over letters. Its log is written when they wait; here, befo
 an outbox keep letters as rows beside the entity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

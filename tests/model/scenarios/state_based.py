@@ -4,8 +4,6 @@ The steps of a batch are those of its driver, in their order, for one stream. Wh
 handles the messages and publishes the outputs itself, and whichever attempt comes to the end first finishes the batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Truncation beside processing: old versions are cut while messages come, late copies of the old ones among them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial

@@ -4,8 +4,6 @@ The steps are those of a batch's driver, and in their order, for one entity. The
 can be put in place once; what is in it is published. What Spark does is left out.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The command line, called in this process, and a small store of games to look at."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The documents that commands print, as scripts/reference/json.md describes them."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import datetime

@@ -1,7 +1,5 @@
 """A small store of games for commands to look at."""
 
-from __future__ import annotations
-
 import asyncio
 
 from eventstore import connect

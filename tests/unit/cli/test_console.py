@@ -1,7 +1,5 @@
 """What a command prints: text of others commands no terminal, tables, and progress."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

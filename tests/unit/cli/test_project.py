@@ -7,7 +7,7 @@ import pytest
 import typer.main
 
 from runtime.cli.application import application
-from runtime.cli.project import Command, _lines, schema
+from runtime.cli.project import Command, schema
 
 FILE = """\
 store = "sqlite:///raffle.db"
@@ -243,12 +243,6 @@ def test_each_key_is_an_option_and_each_command_has_usual_ones():
     for command in commands(typer.main.get_command(application)):
         usual = [each for each in command.declared.values() if not each.is_rare and not each.group]
         assert len(usual) <= 16, command.name
-
-
-def test_lines_are_found_of_quoted_names_and_dotted_ones():
-    found = _lines('a = 1\n["x y".b]\nc.d = 2\n# e = 3\n[[list]]\n')
-
-    assert found == {("a",): 1, ("x y", "b"): 2, ("x y", "b", "c", "d"): 3, ("list",): 5}
 
 
 def test_a_log_is_named_without_an_option(project, consistent):

@@ -1,7 +1,5 @@
 """Spark for small logs, and a machine without Java."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,46 +1,19 @@
 """The values of a stream: events, includes and what several of one row come to, and partitions."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from collections.abc import Callable
-from datetime import UTC, datetime
-from decimal import Decimal
-from typing import Any
-from uuid import UUID
 
 import pytest
 
-from eventstore import EventData, Include, Int64, Partition, Stream, connect, drive
+from eventstore import EventData, Include, Partition, connect, drive
 from eventstore.header import combine
 
 EVENT = EventData({"N": 1, "Text": "t"}, id="one", includes=[Include.insert("row", {"M": 2})])
-VALUES = ["t", True, 1, Int64(1), 1.5, datetime(2020, 1, 1, tzinfo=UTC), UUID(int=1), b"b"]
 
 
 @pytest.fixture
 def table():
     return drive(connect("memory:").table("games"))
-
-
-MAKERS: list[Callable[..., Any]] = [
-    EventData,
-    lambda properties: Include.insert("row", properties),
-    lambda properties: Include.merge("row", properties),
-    lambda properties: Stream(
-        Partition(drive(connect("memory:").table("games")), "p"), properties=properties
-    ),
-]
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_a_value_that_no_table_holds_is_refused_at_once(make):
-    for value in (Decimal(1), 1j, [1], {"a": 1}, (1,), object()):
-        with pytest.raises(TypeError, match=r"The property 'P' is a .*"):
-            make({"P": value})
-    for value in VALUES:
-        assert make({"P": value}).properties == {"P": value}
 
 
 @pytest.mark.parametrize("name", ["PartitionKey", "RowKey", "Timestamp", "ETag", "odata.etag", "Version"])

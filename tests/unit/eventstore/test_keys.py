@@ -1,7 +1,5 @@
 """Keys as they are stored, and how they are spread over shards."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

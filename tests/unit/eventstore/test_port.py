@@ -1,7 +1,5 @@
 """Running coroutines without an event loop, and tables whose calls are watched and disturbed."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

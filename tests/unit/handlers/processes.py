@@ -1,7 +1,5 @@
 """Running a piece of Python in a process of its own, with another hash seed, folder and time zone."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -13,31 +13,10 @@ from hypothesis import strategies as st
 
 from handlers import Context, Message
 from handlers.draws import Seed, SeededRandom
-from tests.unit.handlers.processes import run_python
-
-PROGRAM = """
-import random
-from handlers import Context
-random.seed({seed})
-drawn = Context("Bell", "east", "m-1", 0).random
-cards = list(range(20))
-drawn.shuffle(cards)
-print(drawn.random(), drawn.getrandbits(100), drawn.uniform(1, 3), drawn.randint(1, 6), cards)
-print(drawn.choice("abcdefgh"), drawn.choices(range(9), k=4), drawn.sample(range(99), 4), drawn.randbytes(5))
-print(drawn.choices("abc", weights=[1, 2, 0.5], k=5), drawn.randrange(-9, 9, 2))
-"""
 
 
 def seeded(message_id: str = "m-1") -> SeededRandom:
     return SeededRandom(Seed(message_id, "Bell", "east"))
-
-
-def test_the_numbers_are_the_same_in_another_process_with_another_hash_seed():
-    one = run_python(PROGRAM.format(seed=1), hash_seed=1)
-    other = run_python(PROGRAM.format(seed=2), hash_seed=2)
-
-    assert one == other
-    assert len(one.splitlines()) == 3
 
 
 def test_pythons_own_generator_is_neither_used_nor_moved():

@@ -1,7 +1,5 @@
 """Workers that die, answers that are lost, and calls between which another comes: for the tests of the runtime."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Container, Coroutine, Generator
 from typing import Any
 

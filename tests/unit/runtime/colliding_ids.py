@@ -1,7 +1,5 @@
 """Message ids that have one CRC-32: what a sender can make who wants the index to be slow."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from zlib import crc32

@@ -1,7 +1,5 @@
 """What must be true of the index of a stream."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from eventstore import Partition, Stream, Table, drive

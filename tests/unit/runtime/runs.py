@@ -1,7 +1,5 @@
 """Runs, as short as a test can read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from eventstore import RecordedEvent

@@ -1,7 +1,5 @@
 """Tables in memory, and all that stands in them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The lease: one holder at a time, who renews it; expired it may be taken, and whoever lost it is told."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 
 from eventstore import StoreUnavailableError, drive
 from runtime.errors import LeaseHeldError, LeaseLostError
-from runtime.leases import LENGTH, SECOND, CleanUpLease, Lease
+from runtime.leases import LENGTH, CleanUpLease, Lease
 from tests.unit.runtime.accidents import disturbed, lose_answer
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import ToldClock
@@ -52,17 +50,6 @@ def test_it_may_be_taken_once_it_has_expired_or_was_released(leases, clock, tabl
     drive(leases.take("ada"))
 
 
-def test_a_holder_who_renews_it_keeps_it(leases, clock):
-    lease = drive(leases.take("ada"))
-    for _ in range(5):
-        clock.now += LENGTH - SECOND
-        lease = drive(leases.renew(lease))
-        drive(leases.check(lease.token))
-
-    with pytest.raises(LeaseHeldError):
-        drive(leases.take("grace"))
-
-
 def test_whoever_lost_it_to_another_is_told_when_renewing_and_workers_when_they_look(leases):
     lost = drive(leases.take("ada"))
     taken = drive(leases.take("grace", take_over=True))
@@ -72,29 +59,6 @@ def test_whoever_lost_it_to_another_is_told_when_renewing_and_workers_when_they_
     with pytest.raises(LeaseLostError, match="has stopped, as its lease was taken over by grace"):
         drive(leases.check(lost.token))
     drive(leases.check(taken.token))
-
-
-def test_workers_stop_when_nobody_renews_it_or_it_was_released(leases, clock):
-    lease = drive(leases.take("ada"))
-    clock.now += LENGTH
-
-    with pytest.raises(LeaseLostError, match="its lease has expired"):
-        drive(leases.check(lease.token))
-    drive(leases.release(lease))
-    with pytest.raises(LeaseLostError):
-        drive(leases.check(lease.token))
-
-
-@pytest.mark.parametrize("held", [False, True])
-def test_of_two_who_take_it_at_once_one_is_refused(table, clock, held):
-    others = CleanUpLease(table, clock)
-    if held:
-        drive(others.take("somebody"))
-        clock.now += LENGTH
-
-    with pytest.raises(LeaseHeldError, match="has just started"):
-        drive(CleanUpLease(disturbed(table, lambda: others.take("grace")), clock).take("ada"))
-    assert _holder(others) == "grace"
 
 
 def test_a_renewal_whose_answer_was_lost_is_no_loss(table, clock, leases):

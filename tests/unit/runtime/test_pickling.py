@@ -4,16 +4,13 @@ import ast
 import importlib
 import inspect
 import pickle
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 import runtime.errors
-from runtime import Envelope, Outcome, Output, Reason, RuntimeFailure, Status
+from runtime import Outcome, Reason, RuntimeFailure
 from runtime.algorithms.algorithm import HandlerFailedError
-from runtime.ledger.batch import BatchContext, OpenBatches
-from runtime.ledger.ledger import BatchRecord, BatchStatus
 from runtime.messages.outcome import dead_letter
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.tables import memory_table
@@ -60,21 +57,3 @@ def test_all_names_what_is_public():
 def outcomes() -> list[Outcome]:
     handled = Worker(memory_table(), batch="b").process(write("a", headers={"trace": "t"}, enqueued_at=1))
     return [*handled, dead_letter(write("b"), Reason.HANDLER_ERROR, "no ink", "Diary", "d-1")]
-
-
-@pytest.mark.parametrize("outcome", outcomes(), ids=["processed", "dead letter"])
-def test_outcomes_survive_pickling_with_their_deliveries_and_outputs(outcome: Outcome):
-    back = copy(outcome)
-
-    assert back == outcome
-    assert (type(back), type(back.envelope), type(back.status)) == (Outcome, Envelope, Status)
-    assert [type(output) for output in back.outputs] == [Output] * len(outcome.outputs)
-
-
-def test_what_a_batch_decides_and_the_ledger_records_survives_pickling():
-    batches = OpenBatches(7, frozenset({5, 6}))
-    context = BatchContext("a", batches, is_cascade=True, late="process", on_error="stop-stream", number=6)
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    record = BatchRecord("b", "input", "/out", "token", BatchStatus.STARTED, 1, now, now, {"processed": 3})
-
-    assert (copy(context), copy(record)) == (context, record)

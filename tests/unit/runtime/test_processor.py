@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import msgpack
 import pytest
 
 from eventstore import InterceptedTable, Table, drive
@@ -12,7 +11,7 @@ from runtime import Envelope, Outcome, Output, Processor, Status, TableSettings
 from samples.shooting_range import app as shooting_range
 from tests.unit.runtime import diary
 from tests.unit.runtime.algorithms.game import GAME
-from tests.unit.runtime.diary import delivery, misbehave, write
+from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.tables import contents, memory_table
 from tests.unit.runtime.worker import ToldClock, ends, made_by
 
@@ -86,19 +85,6 @@ def test_outputs_are_published_in_order_after_what_they_speak_of_is_stored_durab
     assert ends(outcomes) == ["processed", "processed"]
 
 
-def test_a_duplicate_publishes_the_same_outputs_again():
-    log = Log()
-    app = App(Bell, Echo)
-    process(app, log.table, rang(), log.publish)
-    first = list(log.entries)
-    log.entries.clear()
-
-    outcomes = process(app, log.table, rang(), log.publish)
-
-    assert log.entries == first
-    assert ends(outcomes) == ["duplicate", "duplicate"]
-
-
 def test_a_dead_letter_in_one_handler_leaves_the_other_alone():
     log = Log()
 
@@ -106,15 +92,6 @@ def test_a_dead_letter_in_one_handler_leaves_the_other_alone():
 
     assert ends(outcomes) == ["handler_error", "processed"]
     assert log.entries == ["bell", "bell again"]
-
-
-def test_a_message_that_no_handler_takes_is_a_dead_letter_of_none(table):
-    (outcome,) = process(App(Bell), table, delivery("m-1", "Heard", {"by": "x"}))
-
-    assert ends([outcome]) == ["unknown_type"]
-    assert (outcome.handler, outcome.business_id) == (None, None)
-    assert outcome.error == "No handler takes messages of type Heard."
-    assert {partition for partition, _ in contents(table)} == {"_letters"}
 
 
 @pytest.mark.parametrize("algorithm", ["state-based", "outbox"])
@@ -126,36 +103,6 @@ def test_an_invalid_message_whose_business_id_no_table_can_hold_is_kept_in_the_t
 
     assert ends([outcome]) == ["invalid_body"]
     assert "_letters" in {partition for partition, _ in contents(table)}
-
-
-KEPT_WITH_STREAM, KEPT_WITHOUT = ["query", "transact", "barrier"], ["transact"]
-
-
-@pytest.mark.parametrize(
-    ("message", "reason", "calls"),
-    [
-        (delivery("m", "Write", "{"), "invalid_body", KEPT_WITHOUT),
-        (delivery("m", "Write", {"line": "x"}), "no_business_id", KEPT_WITHOUT),
-        (delivery("m", "Write", {"diary": "", "line": "x"}), "no_business_id", KEPT_WITHOUT),
-        (delivery("m", "Write", {"diary": "d-1"}), "invalid_body", KEPT_WITH_STREAM),
-        (
-            delivery("m", "Write", {"diary": "d-1", "line": "x"}, business_id="d-2"),
-            "business_id_mismatch",
-            KEPT_WITH_STREAM,
-        ),
-        (delivery("m", "Write", b"\xc1"), "invalid_body", KEPT_WITHOUT),
-        (misbehave("fail"), "handler_error", KEPT_WITH_STREAM),
-    ],
-)
-def test_dead_letters_are_kept_make_no_version_and_publish_nothing(message, reason, calls):
-    log = Log()
-
-    (outcome,) = process(diary.app, log.watched, message, log.publish)
-
-    assert ends([outcome]) == [reason]
-    assert outcome.error
-    assert made_by(log.table) == []
-    assert log.entries == calls
 
 
 @pytest.mark.parametrize("begin", [b"", b" ", b"\r\n\t", b"\xef\xbb\xbf"])
@@ -191,16 +138,6 @@ def test_a_text_for_a_business_id_is_taken_to_the_letter(table):
     (other,) = process(diary.app, table, delivery("m-2", "Ponder", body, business_id=str(GAME)))
 
     assert ends([outcome, other]) == ["processed", "business_id_mismatch"]
-
-
-def test_a_packed_body_is_the_same_message_as_its_json(table):
-    packed = delivery("a", "Write", msgpack.packb({"line": "a", "diary": "d-1"}))
-
-    (first,) = process(diary.app, table, packed)
-    (again,) = process(diary.app, table, write("a"))
-
-    assert ends([first, again]) == ["processed", "duplicate"]
-    assert again.outputs == first.outputs
 
 
 # A dead letter of a handler's error names the line of the user's code, not of a package or of Python's own.

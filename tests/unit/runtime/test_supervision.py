@@ -1,7 +1,5 @@
 """A handler that hangs, dies or takes all memory makes a dead letter of its message, and of no other one."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ctypes

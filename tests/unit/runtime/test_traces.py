@@ -18,7 +18,7 @@ from runtime.spark.worker.outcomes import to_arrow
 from tests.unit.runtime import diary
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.tables import memory_table, rows
-from tests.unit.runtime.worker import ToldClock, Worker, ends, stored
+from tests.unit.runtime.worker import ToldClock, Worker, stored
 
 TRACES = st.fixed_dictionaries(
     {"traceparent": st.from_regex(r"00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]", fullmatch=True)},
@@ -106,19 +106,6 @@ def test_handlers_and_versions_do_not_see_it():
 
     assert json.loads(outcome.outputs[0].body)["headers"] == [["lang", "en"]]
     assert [version.record.headers for version in stored(table)] == [{"lang": "en"}]
-
-
-def test_a_trace_that_an_earlier_version_recorded_is_replayed():
-    # Given a version whose recorded headers and outputs have the trace, as earlier releases stored it
-    table, worker = memory_table(), Worker(memory_table())
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("runtime.versions.run", "runtime.algorithms.state_based.decide"):
-            patch.setattr(f"{module}.without_trace", lambda headers: headers)
-        worker = Worker(table)
-        worker.process(message(A))
-    assert [version.record.headers for version in stored(table)] == [A]
-
-    assert ends(Worker(table).process(message(B))) == ["duplicate"]
 
 
 def test_outcomes_of_a_batch_carry_it_by_column():

@@ -1,7 +1,5 @@
 """A worker: handles deliveries of one stream as the worker of a batch does, with a clock that is told the time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The files of a round become visible as a whole or are replaced, whoever dies when, and whoever else is at work."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Apps that workers lack are sent to them."""
 
-from __future__ import annotations
-
 import sys
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sessions: of which kind they are, what they are started with, and what their failures say."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Truncation: what a worker does, the lease that its driver holds, what is exported first, and the pace of requests."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
@@ -105,13 +103,6 @@ def test_streams_are_counted_by_what_holds_them_with_the_requests_that_they_took
     sums = {name: sum(row[name] for row in rows) for name in ("cut", "versions", "rows", "bytes", "requests")}
     assert (sums["cut"], sums["versions"], sums["rows"], sums["bytes"] > 0) == (12, 12, 12, True)
     assert sums["requests"] == sum(each.calls for each in watched)
-
-
-def test_a_row_for_each_stream_is_given_where_that_is_asked_for(place, table):
-    rows = run(job(place, report=Path("report")))
-
-    assert [row["stream"] for row in rows if "stream" in row] == [f"Diary-{each:02}" for each in range(12)]
-    assert kinds(rows) == {("Diary", "given", "open_batch"): 12}
 
 
 def test_without_rules_each_stream_is_cut_by_its_policy_and_none_that_is_held(place, table):
@@ -367,13 +358,6 @@ def test_each_is_a_line_like_those_that_letters_are_exported_to(place_of_letters
     assert lines[0]["reason"] == "handler_error"
     (path,) = folder.iterdir()
     assert files_that_name(folder, "Diary", ["d-2"]) == {path: 1}
-
-
-def test_without_old_letters_there_is_no_file(place_of_letters: TablePlace, folder: Path):
-    truncate(place_of_letters, None)
-
-    assert truncate(place_of_letters, folder) == 0
-    assert list(folder.iterdir()) == []
 
 
 def test_after_a_crash_at_any_call_each_letter_waits_or_is_in_a_file(

@@ -1,7 +1,5 @@
 """Topics of a real broker as the log of a batch: which records are read, what identifies them, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time
@@ -22,7 +20,7 @@ from runtime.spark import verify
 from runtime.spark.logs import kafka as module
 from runtime.spark.logs.kafka import KafkaLog
 from tests.docs.pasting import beside_the_project, marked
-from tests.support.logs import GAME, fire, message_id, start
+from tests.support.logs import fire, message_id, start
 from tests.support.outcomes import by_status, statuses
 from tests.support.registry import registry
 from tests.support.topics import OF_TWO_GAMES, ROWS, Topic
@@ -325,20 +323,3 @@ def test_records_in_avro_are_handled_and_those_that_are_not_are_dead_letters(top
     (dead,) = outcomes.where("status = 'dead_letter'").collect()
     assert dead.message_id == f"{topic.name}/0/3"
     assert "It is not decoded, SerializationError" in dead.error
-
-
-def test_a_registry_that_is_away_stops_a_batch_which_is_resumed(topic, place):
-    schema = {"type": "record", "name": "FireAt", "fields": [{"name": "game_id", "type": "string"}]}
-    with registry() as (url, handler):
-        write = AvroSerializer(SchemaRegistryClient({"url": url}), json.dumps(schema))
-        context = SerializationContext(topic.name, MessageField.VALUE)
-        encode = lambda record: record.update(value=write({"game_id": GAME}, context))  # noqa: E731
-        topic.produce(encode, [start(1, 1)])
-        handler.fails = True
-        with pytest.raises(BatchFailedError, match="The schema registry does not answer"):
-            place.run(topic.url, decoding=Decoding("avro", url), batch_id="night")
-        handler.fails = False
-
-        outcomes = place.run(topic.url, decoding=Decoding("avro", url), batch_id="night")
-
-    assert by_status(outcomes) == {("ShootingRange", "dead_letter", "invalid_body"): 1}

@@ -1,7 +1,5 @@
 """Logs in one form: what is wrong with a row or is too large is a dead letter, and all else is as it was."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter as Tally
 from datetime import UTC, datetime

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -698,27 +697,3 @@ def test_what_is_no_log_is_refused_at_each_door_before_the_ledger(place, door, m
     assert not Path(place.out).exists()
     assert door is not OF_PATHS["run_batch"] or not (place.folder / "store.db").exists()
     assert place.batches() == []
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-@pytest.mark.parametrize("folder", ["odd[1]{a}?*\\ ä%20", "a:b"])
-def test_files_and_folders_may_have_any_names_at_each_door(place, suffix, folder):
-    log = place.folder / folder
-    for number, name in enumerate(ODD):
-        write(log / f"{name}.{suffix}", [start(number, number % 7)])
-    (place.folder / "odd1a??").mkdir()
-
-    assert place.run(log).where("status = 'processed'").count() == len(ODD)
-    files = [str(file) for file in log.iterdir()]
-    if ":" in folder:  # which Spark takes for a scheme when it looks for the signs of a pattern beside it
-        with pytest.raises(LogError):
-            place.run(files)
-    else:
-        assert place.run(files).where("status = 'duplicate'").count() == len(ODD)
-    assert verified(place, log).deliveries == len(ODD)
-    assert place.issue(str(log)).deliveries == len(ODD)
-    command(place, log)
-    (place.folder / "streamed").mkdir()
-    command_of_streams(replace(place, folder=place.folder / "streamed"), log)
-    assert place.spark.read.parquet(f"{place.folder}/streamed/out").count() == len(ODD)

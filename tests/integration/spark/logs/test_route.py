@@ -1,7 +1,5 @@
 """Routing in the JVM names the stream that the handler's types name, with one shuffle."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json
@@ -25,17 +23,16 @@ from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Output
 from runtime.messages.parsing import id_as_written
 from runtime.processor import Processor
-from runtime.spark import verify
 from runtime.spark.logs import normalise as log_module
 from runtime.spark.logs.normalise import FieldPath as KeyPath
-from runtime.spark.logs.normalise import canonical, find, find_routes, group, normalise, read, route
+from runtime.spark.logs.normalise import canonical, find, normalise, read, route
 from runtime.spark.logs.read import open_log
 from runtime.spark.session import job_settings
 from samples.shooting_range import app as shooting_range
 from tests.integration.spark.conftest import Place
 from tests.integration.spark.test_rounds import Friend, Listener
 from tests.support.logs import GAME, fire, generated, message_id, row, start, write_lines
-from tests.support.outcomes import by_status, heads, published, statuses
+from tests.support.outcomes import heads, statuses
 from tests.unit.runtime.tables import memory_table
 
 
@@ -260,10 +257,6 @@ def test_a_refused_body_has_the_same_business_id_in_a_batch_and_one_by_one(place
     assert in_batch == asyncio.run(handle())
 
 
-FORGET = "m\nd\n"
-"""How a command begins that lets Java forget an object, whenever Python has done so."""
-
-
 @pytest.mark.thorough
 def test_messages_are_shuffled_once_and_split_no_stream(place):
     log = generated(place.folder / "log.jsonl", games=10, messages=200, duplicates=0.2)
@@ -290,30 +283,6 @@ def test_a_session_without_hints_shuffles_all_the_same(place):
     with job_settings(session):
         routed = route(normalise(open_log(session, log).rows), shooting_range, 3)
         assert routed.rdd.getNumPartitions() == 3
-
-
-@pytest.mark.thorough
-def test_the_shuffle_is_planned_in_a_few_calls_into_java(place, monkeypatch):
-    log = generated(place.folder / "log.jsonl", games=1, messages=10)
-    routed = find_routes(normalise(open_log(place.spark, log).rows), shooting_range)
-    client, calls = place.spark.sparkContext._gateway._gateway_client, []
-    send, before = client.send_command, views(place.spark)
-
-    def counted(command, *given, **named):
-        calls.append(command)
-        return send(command, *given, **named)
-
-    monkeypatch.setattr(client, "send_command", counted)
-    group(routed, 3)
-    monkeypatch.undo()
-
-    assert len([command for command in calls if not command.startswith(FORGET)]) < 20, calls
-    # The view that the plan was named by is gone; other tests may have left some.
-    assert views(place.spark) == before
-
-
-def views(spark: SparkSession) -> set[str]:
-    return {row.viewName for row in spark.sql("SHOW VIEWS").collect()}
 
 
 def test_what_takes_long_is_computed_once_for_a_row_however_many_handlers_ask_for_a_business_id(place):
@@ -360,15 +329,7 @@ def test_copies_stand_together_at_the_smallest_position_of_any_of_them(place):
     ]
 
 
-class Fired(Message):
-    game_id: UUID
-
-
 class Hit(Message):
-    game_id: UUID
-
-
-class Shot(Message, aliases=("Fired", "Shoot")):
     game_id: UUID
 
 
@@ -380,30 +341,9 @@ class Shots(State):
     count: int = 0
 
 
-class Range(Handler[Shots]):
-    @handles(by="game_id")
-    def fired(self, state: Shots, message: Fired, context: Context) -> Shots:
-        context.publish(Hit(game_id=message.game_id))
-        return Shots(count=state.count + 1)
-
-
 class Board(Handler[Shots]):
     @handles(by="game_id")
     def hit(self, state: Shots, message: Hit, context: Context) -> Shots:
-        return Shots(count=state.count + 1)
-
-
-class NewRange(Handler[Shots], name="Range"):
-    """Takes the renamed type, and publishes under the old name for what it handled before."""
-
-    @handles(by="game_id", revision=1)
-    def fired(self, state: Shots, message: Shot, context: Context) -> Shots:
-        context.publish(Hit(game_id=message.game_id))
-        return Shots(count=state.count + 1)
-
-    @handles(by="game_id", revision=2)
-    def shot(self, state: Shots, message: Shot, context: Context) -> Shots:
-        context.publish(TargetHit(game_id=message.game_id))
         return Shots(count=state.count + 1)
 
 
@@ -413,42 +353,8 @@ class NewBoard(Handler[Shots], name="Board"):
         return Shots(count=state.count + 1)
 
 
-OLD, NEW = App(Range, Board), App(NewRange, NewBoard)
-
-
 def shots(type_: str, *numbers: int):
     return [row(number, type_, {"game_id": GAME.upper()}) for number in numbers]
-
-
-@pytest.mark.thorough
-def test_copies_under_the_old_and_the_new_name_are_duplicates(place):
-    # Given messages that were handled under the old name, and published under it
-    place.app = OLD
-    first = place.run(write_lines(place.folder / "old.jsonl", shots("Fired", 1, 2)), cascade=True)
-
-    # When they are redelivered under both names, with new ones under every name
-    place.app = NEW
-    again = [*shots("Fired", 1), *shots("Shot", 2), *shots("Shoot", 3), *shots("Shot", 4)]
-    log = write_lines(place.folder / "new.jsonl", again)
-    second = place.run(log, cascade=True)
-
-    # Then the new ones are handled, and the old ones publish again what they published
-    assert by_status(second) == {
-        ("Range", "duplicate"): 2,
-        ("Range", "processed"): 2,
-        ("Board", "duplicate"): 2,
-        ("Board", "processed"): 2,
-    }
-    assert [output[1] for output in sorted(published(second), key=lambda output: output[3])] == [
-        "Hit",
-        "Hit",
-        "TargetHit",
-        "TargetHit",
-    ]
-    assert set(published(first)) < set(published(second))
-
-    # ... and a verification finds that all is as it was
-    assert verify(place.spark, log, NEW, store=place.store, table=place.table, cascade=True).is_clean
 
 
 def test_the_old_name_of_a_type_is_one_by_its_alias_alone(spark):

@@ -1,7 +1,5 @@
 """Topics of a real broker as a stream: epochs go by offsets, and what changes under a checkpoint stops the query."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

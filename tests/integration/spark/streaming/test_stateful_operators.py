@@ -1,7 +1,5 @@
 """As docs/streaming.md says, a checkpoint holds Spark's own stateful operators to their parallelism and their code."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -151,14 +151,6 @@ def test_a_redrive_of_nothing_begins_no_batch_and_is_no_failure(consistent, refu
     assert not (tmp_path / "out").exists()
 
 
-def test_edits_of_other_letters_are_refused(consistent, refused, tmp_path):
-    (tmp_path / "edit.jsonl").write_text('{"letter": "nobody", "body": {}}')
-
-    said = consistent("letters", "redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--dry-run")
-
-    assert (said.code, "1 of 1 edited lines match no selected letter" in said.err) == (2, True)
-
-
 def test_an_object_that_has_only_letters_has_no_newest_version(consistent, store):
     alone = "00000000-0000-4000-8000-0000000000aa"
 
@@ -180,17 +172,3 @@ def test_a_stream_with_letters_says_so(consistent, refused):
 
     assert "`consistent letters` lists the dead letters." in said.out
     assert consistent("show", *ON_STORE, "ShootingRange", GAME, "--json").document["letters"] == 1
-
-
-def test_a_stream_that_has_letters_only_can_be_shown(consistent, store):
-    new_game = "99999999-0000-4000-8000-000000000009"
-
-    async def deliver(table):
-        bad = Envelope.of("m", "FireAt", '{"position": "far"}', business_id=new_game)
-        await Consumer(table, clock=NOW).handle(bad)
-
-    on_store(store, deliver)
-
-    said = consistent("show", *ON_STORE, "ShootingRange", new_game)
-    assert (said.code, "No messages were processed yet." in said.out) == (0, True)
-    assert consistent("letters", *ON_STORE, "--json").document["count"] == 1

@@ -3,7 +3,6 @@
 import json
 from datetime import UTC, datetime
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -63,31 +62,12 @@ def test_duplicates_come_on_top_of_the_messages(consistent, tmp_path, name):
     assert len({json.loads(row["body"])["game_id"] for row in rows}) == 3
 
 
-def test_parquet_has_the_columns_of_a_log(consistent, tmp_path):
-    consistent(*SHOOTING_RANGE, "--log-only", "log.parquet")
-
-    schema = pq.read_schema(tmp_path / "log.parquet")
-    assert schema.names == ["message_id", "type", "body", "sequence", "enqueued_at"]
-    assert schema.field("sequence").type == pa.int64()
-    assert schema.field("enqueued_at").type == pa.timestamp("us", tz="UTC")
-
-
 def test_the_same_seed_gives_the_same_log(consistent, tmp_path):
     for name, seed in (("a.jsonl", "5"), ("b.jsonl", "5"), ("c.jsonl", "6")):
         consistent(*SHOOTING_RANGE, "--shuffle", "--seed", seed, "--log-only", name)
 
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
     assert (tmp_path / "a.jsonl").read_bytes() != (tmp_path / "c.jsonl").read_bytes()
-
-
-def test_a_shuffled_log_is_in_another_order(consistent, tmp_path):
-    consistent(*SHOOTING_RANGE, "--log-only", "straight.jsonl")
-    consistent(*SHOOTING_RANGE, "--shuffle", "--log-only", "shuffled.jsonl")
-
-    straight, shuffled = lines(tmp_path / "straight.jsonl"), lines(tmp_path / "shuffled.jsonl")
-    assert [row["sequence"] for row in straight] == list(range(40))
-    assert straight != shuffled
-    assert sorted(shuffled, key=lambda row: row["sequence"]) == straight
 
 
 def test_a_log_that_could_not_be_finished_leaves_no_file(tmp_path):

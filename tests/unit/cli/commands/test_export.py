@@ -1,7 +1,5 @@
 """`consistent export` and `consistent import`: what they say, and what they refuse."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`consistent forget` erases an object, and says what names it elsewhere."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -336,13 +336,6 @@ def test_where_the_outcomes_of_a_batch_with_an_outbox_are_is_said_when_it_is_giv
     assert "The outcomes of 1 committed round are in outcomes/batch_id=half: publish them from there" in said
 
 
-def test_a_published_batch_cannot_be_given_up(consistent, batches):
-    said = consistent("batches", *ON_STORE, "--abandon", "b1", "--json")
-
-    assert (said.code, said.out) == (1, "")
-    assert "published" in said.err
-
-
 def test_the_newest_are_listed_as_many_as_one_asks_for(consistent, batches):
     assert [each["batch_id"] for each in listed(consistent, "--limit", "1")] == ["b2"]
     assert "These are the newest 2 batches" in consistent("batches", *ON_STORE, "--limit", "2").out
@@ -381,14 +374,6 @@ def test_a_dry_run_says_that_it_was_one(consistent, batches, command):
 
     assert (said.code, "Dry run: " in said.out) == (0, True)
     assert listed(consistent) == before
-
-
-def test_what_ended_lately_is_not_forgotten(consistent, batches):
-    assert consistent("batches", *ON_STORE, "--prune", "9999w", "--json").document == {
-        "pruned": 0,
-        "publications": 0,
-    }
-    assert len(listed(consistent)) == 2
 
 
 def listed(consistent, *options):

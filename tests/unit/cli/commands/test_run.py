@@ -1,7 +1,5 @@
 """What is typed for `consistent run` and `consistent stream` reaches the batch."""
 
-from __future__ import annotations
-
 import base64
 from contextlib import contextmanager
 from datetime import timedelta
@@ -10,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from eventstore import Operation
-from runtime import LogError, TableSettings
+from runtime import LogError
 from runtime.batch_options import TablePlace
 from runtime.cli import options as option_groups
 from runtime.ledger.settings import KEY_BYTES, LEDGER, OF_TABLE
@@ -45,24 +43,6 @@ def begun(monkeypatch):
     monkeypatch.setattr(batch, "Batch", Batch)
     monkeypatch.setattr(option_groups, "working", working)
     return asked
-
-
-def test_by_default_late_messages_are_refused_and_errors_stop_nothing(consistent, begun):
-    said = consistent(*REQUIRED)
-
-    assert (said.code, said.err.splitlines()[-1]) == (1, "Error: That is far enough.")
-    assert (begun.store, begun.table, begun.out) == ("sqlite:///store.db", "games", "out")
-    assert begun.messages == "s3a://shelf/log.jsonl"
-    assert begun.master == "local[*,4]"
-    options = begun.options
-    assert (options.cascade, options.late, options.on_error) == (False, "refuse", "continue")
-    assert not options.guard
-    assert (options.source, options.log_format, options.partitions, options.max_rounds) == (
-        None,
-        None,
-        None,
-        100,
-    )
 
 
 def test_all_options(consistent, begun):
@@ -126,11 +106,6 @@ def test_the_id_that_is_printed_is_the_one_that_is_begun(consistent, begun):
     assert said.err.startswith(f"Batch {begun.batch_id}: ")
 
 
-def test_a_server_of_spark_connect_takes_the_place_of_a_master(consistent, begun):
-    consistent(*REQUIRED, "--remote", "sc://127.0.0.1:15002")
-    assert begun.master == "sc://127.0.0.1:15002"
-
-
 KEY = bytes(range(48, 48 + KEY_BYTES))
 PLACE = ["--store", "sqlite:///store.db", "--table", TABLE]
 
@@ -166,13 +141,3 @@ def test_no_command_shows_it(consistent, store, tmp_path, form):
         for shown in (KEY.decode(), KEY.hex(), base64.b64encode(KEY).decode(), repr(KEY)[2:-1]):
             assert shown not in said.out + said.err
     assert KEY.decode() not in (tmp_path / "export" / "manifest.json").read_text()
-
-
-def test_an_export_takes_it_along(consistent, store, tmp_path):
-    on_store(f"sqlite:///{tmp_path}/store.db", key_draws)
-    consistent("export", *PLACE, "--to", "export")
-    consistent("import", "--from", "export", "--store", "sqlite:///other.db", "--table", TABLE)
-
-    found = on_store(f"sqlite:///{tmp_path}/other.db", TableSettings.of)
-
-    assert found.draw_key == KEY

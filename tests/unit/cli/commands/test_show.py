@@ -20,14 +20,6 @@ ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
 SHOW = ["show", *ON_STORE, "ShootingRange", GAME]
 
 
-def test_every_version_is_listed_with_its_message_and_state(consistent, store):
-    said = consistent(*SHOW)
-
-    assert said.code == 0
-    assert all(message_id(number) in said.out for number in (1, 2, 3))
-    assert '{"target_position": 40, "number_of_attempts": 1}' in said.out
-
-
 def test_the_same_as_json(consistent, store):
     document = consistent(*SHOW, "--json").document
 
@@ -72,14 +64,6 @@ def test_what_a_version_changed(consistent, store):
     assert "number_of_attempts  0       1" in said
     assert "\n\nChanges of the state\n" in said
     assert "number_of_attempts: 0 → 1" in consistent(*SHOW, "--diff").out
-
-
-def test_a_business_id_in_another_spelling_is_found(consistent, store):
-    spelled = GAME.upper().replace("-", "")
-
-    said = consistent("show", *ON_STORE, "ShootingRange", spelled, "--json")
-
-    assert said.document["business_id"] == GAME
 
 
 VALUES = {
@@ -156,17 +140,6 @@ def test_people_see_the_same(shown):
         assert "".join(f'"{name}": {json.dumps(value)}'.split()) in said
 
 
-def keys(said):
-    return [(each["handler"], each["business_id"]) for each in said.document["streams"]]
-
-
-def test_all_streams_are_listed_in_the_order_of_their_keys(consistent, store):
-    said = consistent("show", *ON_STORE, "--json")
-
-    assert keys(said) == [("LeaderBoard", GAME), ("ShootingRange", OTHER_GAME), ("ShootingRange", GAME)]
-    assert not said.document["more"]
-
-
 def test_a_stream_is_described_by_its_header(consistent, store):
     said = consistent("show", "ShootingRange", *ON_STORE, "--prefix", "7d44", "--json")
 
@@ -175,22 +148,12 @@ def test_a_stream_is_described_by_its_header(consistent, store):
     assert (stream["newest"], stream["horizon"]) == ("2026-03-01T12:00:00Z", None)
 
 
-def test_a_prefix_needs_no_handler(consistent, store):
-    assert keys(consistent("show", *ON_STORE, "--prefix", "0000", "--json")) == [
-        ("ShootingRange", OTHER_GAME)
-    ]
-
-
 def test_what_is_over_the_limit_is_said_to_be_there(consistent, store):
     said = consistent("show", *ON_STORE, "--limit", "2")
 
     assert said.out.count(GAME) + said.out.count(OTHER_GAME) == 2
     assert "There are more than 2 streams" in said.out
     assert consistent("show", *ON_STORE, "--limit", "2", "--json").document["more"]
-
-
-def test_no_limit_shows_all(consistent, store):
-    assert len(keys(consistent("show", *ON_STORE, "--limit", "0", "--json"))) == 3
 
 
 def test_a_table_without_such_streams_says_so(consistent, store):
@@ -268,12 +231,3 @@ def test_stats_of_a_state_based_table(consistent, store):
     assert [each["rows"] for each in document["handlers"]] == [1, 2]
     assert document["others"] == {"rows": 0, "bytes": 0}
     assert "Others" not in consistent("show", "--stats", *ON_STORE).out
-
-
-def test_stats_of_a_table_that_holds_nothing(consistent, tmp_path):
-    async def nothing(_table): ...
-
-    on_store(f"sqlite:///{tmp_path}/store.db", nothing)
-
-    said = consistent("show", "--stats", *ON_STORE)
-    assert said.out == "The table games contains no business objects.\n"

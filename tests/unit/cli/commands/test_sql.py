@@ -1,7 +1,5 @@
 """`consistent sql`, and what a cut means for duplicates."""
 
-from __future__ import annotations
-
 import csv
 import io
 
@@ -144,16 +142,6 @@ def test_options_narrow_the_tables(consistent, store):
     assert consistent("sql", statement, *ON_STORE, "--json").document["rows"] == [[3]]
     narrowed = [*ON_STORE, "--handler", "ShootingRange", "--id", GAME.upper(), "--json"]
     assert consistent("sql", statement, *narrowed).document["rows"] == [[1]]
-
-
-def test_states_are_structs_with_an_app(consistent, store):
-    options = ["--handler", "ShootingRange", "--app", "samples.shooting_range:app", "--json"]
-
-    document = consistent(
-        "sql", "select count(distinct state.target_position) from state", *ON_STORE, *options
-    ).document
-
-    assert document["rows"] == [[2]]
 
 
 def test_values_that_json_has_not_are_texts(consistent, store):

@@ -22,7 +22,6 @@ ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
 GAMES = ["--handler", "ShootingRange"]
 IDS_ELSEWHERE = ["--deduplication-store", "sqlite:///other.db", "--deduplication-table", "seen"]
 IDS = ["truncate", "--app", "samples.shooting_range:app", *ON_STORE]
-BY_STORE = [*IDS, "--algorithm", "deduplication-store"]
 AT_ONCE = ["--older-than", "0s", "--allow-young"]
 DOCUMENTS = ["truncate", *ON_STORE, "--documents", "documents"]
 
@@ -35,11 +34,6 @@ def policy(consistent, store):
 
 def listed(policy):
     return {(each["handler"], each["stream"]): each for each in policy("list", "--json").document["policies"]}
-
-
-def test_a_table_has_none_at_first(policy):
-    assert policy("list").out == "The table has no policies.\n"
-    assert listed(policy) == {}
 
 
 def test_what_is_set_is_listed(policy):

@@ -70,17 +70,6 @@ def test_the_others_are_looked_at(consistent, damaged, command):
     assert is_told(consistent(*command, *ON_STORE))
 
 
-def test_the_stream_itself_is_refused(consistent, damaged):
-    said = consistent("show", *ON_STORE, "ShootingRange", GAME)
-
-    assert said.code == 1
-    assert all(part in said.err for part in PLACE)
-
-
-def test_a_sound_table_is_no_failure(consistent, store):
-    assert consistent("show", *ON_STORE).code == 0
-
-
 def test_a_check_names_the_row(consistent, damaged):
     said = consistent("check", *ON_STORE, "--json")
 

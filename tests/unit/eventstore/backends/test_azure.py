@@ -1,7 +1,5 @@
 """Rows and transactions as the table service reads them."""
 
-from __future__ import annotations
-
 import json
 import sys
 import types
@@ -18,7 +16,6 @@ from eventstore.backends.azure import (
     Refusal,
     decode,
     encode,
-    etags_or_refusal,
     refusal,
     transaction,
 )
@@ -145,41 +142,6 @@ def test_an_etag_that_no_service_gave_cannot_match_nor_add_a_header(etag):
 
     assert "If-Match: W/\"datetime'1601-01-01T00%3A00%3A00.0000000Z'\"" in head
     assert "Evil" not in head
-
-
-ACCEPTED = (
-    b"--batchresponse_1\r\nContent-Type: multipart/mixed; boundary=changesetresponse_1\r\n\r\n"
-    b"--changesetresponse_1\r\nContent-Type: application/http\r\n\r\n"
-    b'HTTP/1.1 204 No Content\r\nPreference-Applied: return-no-content\r\nETag: W/"one"\r\n\r\n\r\n'
-    b"--changesetresponse_1\r\n\r\nHTTP/1.1 204 No Content\r\nDataServiceVersion: 1.0;\r\n\r\n\r\n"
-    b"--changesetresponse_1--\r\n--batchresponse_1--\r\n"
-)
-
-
-def refused(status, code, message):
-    error = json.dumps({"odata.error": {"code": code, "message": {"lang": "en-US", "value": message}}})
-    return (
-        f"--changesetresponse_1\r\n\r\nHTTP/1.1 {status} Conflict\r\nContent-Type: application/json\r\n\r\n{error}\r\n"
-        "--changesetresponse_1--\r\n"
-    ).encode()
-
-
-@pytest.mark.parametrize(
-    ("answer", "count", "found"),
-    [
-        (ACCEPTED, 2, ('W/"one"', "")),
-        (
-            refused(409, "EntityAlreadyExists", "12:No.\nRequestId:1"),
-            20,
-            Refusal(409, "EntityAlreadyExists", 12),
-        ),
-        (refused(400, "InvalidInput", "Bad"), 2, Refusal(400, "InvalidInput")),
-        (ACCEPTED[: len(ACCEPTED) // 2], 2, Refusal(500, "IncompleteAnswer")),
-        (b"", 1, Refusal(500, "IncompleteAnswer")),
-    ],
-)
-def test_an_answer_has_etags_or_names_the_operation_that_is_refused(answer, count, found):
-    assert etags_or_refusal(answer, count) == found
 
 
 @pytest.mark.parametrize(

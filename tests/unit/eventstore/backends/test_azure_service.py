@@ -1,7 +1,5 @@
 """What the Azure backend asks of a table service and makes of its answers, played by a small HTTP server."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import re
@@ -17,7 +15,6 @@ import pytest
 
 from eventstore import (
     EventStoreError,
-    InvalidKeyError,
     Operation,
     Partition,
     PayloadTooLargeError,
@@ -210,19 +207,6 @@ def test_only_what_is_selected_is_asked_for_and_an_empty_page_can_have_a_continu
     assert "select" not in whole
     assert (first.rows, [row.row_key for row in second.rows], second.continuation) == ((), ["r"], None)
     assert "NextPartitionKey=p+/=&NextRowKey=r" in following
-
-
-def test_limits_are_checked_before_anything_is_sent(run, service, table):
-    for operations, kind in [
-        ([Operation.insert("r", {"V": b"x" * 65537})], PayloadTooLargeError),
-        ([Operation.insert(f"r{number}", {}) for number in range(101)], PayloadTooLargeError),
-        ([Operation.insert("", {})], InvalidKeyError),
-        ([Operation.insert("r", {"V": 2**31})], ValueError),
-    ]:
-        with pytest.raises(kind):
-            run(table.transact("p", operations))
-
-    assert service.requests == []
 
 
 # Refusals.
@@ -549,18 +533,3 @@ def test_a_connection_that_the_service_closes_is_replaced(run, service, table, l
     assert read(run, table).rows == ()
 
     assert service.connections == 2
-
-
-def test_a_store_has_a_client_for_each_event_loop(service, store, table, run):
-    async def current():
-        return store.client()
-
-    service.answers = [WRITTEN]
-    INSERT(run, table)
-    first = run(current())
-
-    with asyncio.Runner() as other:
-        assert other.run(current()) is not first
-        other.run(store.close())
-
-    assert run(current()) is first

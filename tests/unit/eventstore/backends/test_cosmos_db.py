@@ -5,8 +5,6 @@ The shapes are those of a Cosmos DB account: lines of the answer to a transactio
 JSON, rows in the order in which they were made.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Dictionaries of a table in SQLite: rows of a kind share most of their bytes, and nothing of one row is shared."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 import threading
@@ -13,7 +11,7 @@ import pytest
 
 from eventstore import ANY_ETAG, DamagedRowError, Operation, connect, drive
 from eventstore.backends import rows as row_format
-from eventstore.backends.rows import FEWEST_SAMPLES, Dictionary, shared_bytes
+from eventstore.backends.rows import shared_bytes
 
 STATE = b'{"owner_of_the_account":"%s","currency_of_the_account":"EUR","cents":%d}'
 
@@ -78,12 +76,6 @@ def test_a_dictionary_holds_nothing_of_one_row(table, path):
     assert b"owner_of_the_account" in shared
     owners = [STATE.split(b"%s")[0] + properties(n)["State"].split(b'"')[3] for n in MANY]  # type: ignore[attr-defined]
     assert not any(owner[-10:] in shared for owner in owners)
-
-
-def test_fewer_rows_make_no_dictionary(table, path):
-    write(table, range(FEWEST_SAMPLES - 1))
-
-    assert numbers(path) == []
 
 
 def test_a_dictionary_is_made_for_each_kind_and_again_when_rows_are_unlike_its_samples(table, path):
@@ -214,10 +206,3 @@ def test_what_most_samples_share_is_kept_and_nothing_else():
     assert b"begin " in shared
     assert b" middle " in shared
     assert b"AAAAAA" not in shared
-
-
-def test_what_does_not_compress_is_left_as_it_is():
-    dictionary = Dictionary.of(1, "kind", [random.Random(n).randbytes(60) for n in range(40)])
-    noise = random.Random(99).randbytes(60)
-
-    assert dictionary.compress(noise) == noise

@@ -1,7 +1,5 @@
 """One SQLite file: how it is opened, what its rows and writes cost, when a write is safe, and what is left of it."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from contextlib import closing
@@ -21,7 +19,6 @@ from eventstore import (
     RowError,
     StoreUnavailableError,
     StoreUrlError,
-    TableNotFoundError,
     Value,
     connect,
     drive,
@@ -82,16 +79,6 @@ def test_a_missing_folder_is_made_where_the_store_was_connected(opened, tmp_path
     drive(store.table("games"))
 
     assert (tmp_path / "a" / "b" / "store.db").is_file()
-
-
-def test_rows_are_there_after_the_store_was_closed(opened, store, table, path):
-    insert(table, V=1)
-    drive(store.close())
-
-    assert not Path(f"{path}-wal").exists()
-    row = drive(drive(opened(path).table("games")).get("p", "r"))
-    assert row is not None
-    assert row.properties == {"V": 1}
 
 
 def a_later_format(path):
@@ -157,15 +144,6 @@ def test_a_log_that_others_recover_is_waited_for_and_not_without_end(path, monke
         AmidRecovery(1, code).switch(path)
 
 
-def test_a_file_that_is_not_there_is_not_made_to_look_for_a_table(opened, tmp_path):
-    store = opened(tmp_path / "below" / "store.db")
-
-    with pytest.raises(TableNotFoundError):
-        drive(store.table("games", make=False))
-
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_file_that_was_deleted_or_made_anew_is_told_from_the_one_that_is_open(opened, store, path):
     assert [isinstance(each, MayBeReplaced) for each in (store, connect("memory:"))] == [True, False]
     assert not store.is_replaced()
@@ -217,23 +195,6 @@ def test_a_file_that_stays_locked_is_unavailable_and_nothing_was_written(impatie
     other.close()
     insert(table, V=1)
     drive(table.barrier())
-
-
-def test_a_full_disk_undoes_the_transaction(store, table):
-    insert(table, "first", V=1)
-    connection = store.connection()
-    (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    connection.execute(f"PRAGMA max_page_count={pages + 2}")
-
-    with pytest.raises(StoreUnavailableError, match="full") as raised:
-        drive(
-            table.transact("p", [Operation.insert("a", {"V": 1}), Operation.insert("b", {"V": b"x" * 60000})])
-        )
-
-    assert not raised.value.outcome_unknown
-    assert [row.row_key for row in drive(table.query("p", "", "z")).rows] == ["first"]
-    connection.execute("PRAGMA max_page_count=1073741823")
-    insert(table, "second", V=b"x" * 60000)
 
 
 def test_an_interrupted_transaction_is_undone(table, monkeypatch):
@@ -392,17 +353,6 @@ def test_a_barrier_waits_for_the_disk_and_no_commit_before_or_after_does(store, 
     assert store.connection().execute("SELECT commits FROM eventstore_barrier").fetchone() == (2,)
     drive(store.close())
     assert settings(store) == CHOSEN
-
-
-def test_a_row_takes_few_bytes_beside_its_data(store, table, path):
-    for stream in range(200):
-        operations = [Operation.insert("SS-HEAD", {"Version": 1, "State": b"s" * 60})]
-        operations += [Operation.insert("SS-SE-0000000001", {"Version": 1, "Data": b"d" * 300})]
-        drive(table.transact(f"ShootingRange-00000000-0000-0000-0000-{stream:012d}", operations))
-    drive(store.close())
-
-    data, keys = 200 * 360, 200 * 2 * 62
-    assert path.stat().st_size < (data + keys) * 1.5
 
 
 # Rows as bytes.

@@ -1,7 +1,5 @@
 """Source that is checked: handlers written in a test, in files of their own."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable
 from pathlib import Path

@@ -4,8 +4,6 @@ A line ends in `# expect: CODE, ...` when that is to be found there, in `# miss:
 linter is known not to find it, and in `# false: CODE why` when it is right and the linter is known to report it.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

@@ -114,19 +114,6 @@ def test_a_helper_that_cannot_be_parsed_is_said_too(lint):
         lint("helpers.f()", before="import helpers", helpers="def f(:")
 
 
-def test_nothing_is_run(lint, tmp_path):
-    lint("run()", before="from effects import run", effects="open('made', 'w').close()\n\ndef run(): ...\n")
-
-    assert not (tmp_path / "made").exists()
-
-
-def test_a_class_that_is_not_in_the_source(tmp_path):
-    (tmp_path / "source.py").write_text("")
-
-    with pytest.raises(SourceError, match="There is no class Made in the source"):
-        check([Target(tmp_path / "source.py", frozenset({"Made"}))])
-
-
 def follow_all(module, checker):
     """Follow each function of a module with unknown arguments, and return how many there are."""
     top = checker.top(module)

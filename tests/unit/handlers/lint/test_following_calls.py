@@ -94,33 +94,6 @@ def test_installed_packages_and_the_standard_library_are_not_followed(lint):
                       before="import textwrap\nimport pydantic")) == []  # fmt: skip
 
 
-def test_what_is_not_reached_is_not_reported(lint):
-    assert codes(lint("pass", before="import time\n\ndef unused():\n    return time.time()\n")) == []
-
-
-def test_a_place_that_is_reached_in_two_ways_is_reported_once(lint):
-    assert codes(lint("now(); now()", before="import time\n\ndef now():\n    return time.time()\n")) == [
-        "CM101"
-    ]
-
-
-def test_the_way_that_is_told_is_the_first(lint):
-    before = "import time\n\ndef now(_):\n    return time.time()\n\ndef again():\n    return now(2)\n"
-
-    (finding,) = lint("now(1); again()", before=before).findings
-    assert finding.chain == ("Listener.told", "now")
-
-
-def test_arguments_are_followed_into_helpers(lint):
-    report = lint(
-        "show(state.names, 3)",
-        before="def show(names, count):\n    for name in names:\n        print(name)\n",
-    )
-
-    assert codes(report) == ["CM701"]
-    assert report.findings[0].line < 20
-
-
 def test_a_function_is_followed_for_each_kind_of_argument(lint):
     before = "def show(names):\n    return [name for name in names]\n"
 

@@ -1,7 +1,5 @@
 """Batches without Spark: what their workers do, in the order in which their driver has them do it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal

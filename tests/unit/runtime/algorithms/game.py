@@ -1,7 +1,5 @@
 """A game in which one shot is disturbed, and what must hold of it however it was."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

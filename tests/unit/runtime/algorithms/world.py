@@ -1,7 +1,5 @@
 """A world for one algorithm: tables that all its workers share, all that was published, and disturbances."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,7 +1,5 @@
 """Tables with rows of all kinds, to be exported."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID

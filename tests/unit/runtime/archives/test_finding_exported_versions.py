@@ -1,7 +1,5 @@
 """Versions that were cut are found in their files by stream and message, a few row groups at a time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows stay what they are in Arrow, types included, and their digest tells all of them apart."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Versions that truncation cuts are in files first, and come back from there as they were in the table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

@@ -1,7 +1,5 @@
 """A model of what becomes of messages that handlers refuse, which keeps everything; and attempts that are disturbed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

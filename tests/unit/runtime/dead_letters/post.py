@@ -1,7 +1,5 @@
 """A post office: takes parcels but those that are damaged, until they are mended; and a way to run batches there."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

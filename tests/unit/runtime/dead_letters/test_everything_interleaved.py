@@ -5,8 +5,6 @@ must not: no message takes effect twice, none that was refused takes effect with
 late, nothing overtakes a letter that parks its stream, and what was moved is what it was.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from functools import partial

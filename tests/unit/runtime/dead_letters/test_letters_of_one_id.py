@@ -1,7 +1,5 @@
 """Two letters of one message id: each is redriven as itself, and no attempt at a batch takes one for the other."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import pytest

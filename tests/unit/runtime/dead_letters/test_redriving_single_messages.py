@@ -1,7 +1,5 @@
 """A consumer redrives a letter beside the batch that refused it: nothing is lost, doubled, or told in two ways."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import pytest

@@ -1,7 +1,5 @@
 """A desk that writes a letter for each request: no two letters are alike, and a reader is told of each by its hash."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator

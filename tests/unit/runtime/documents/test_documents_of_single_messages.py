@@ -5,7 +5,6 @@ import pytest
 from eventstore import StoreUnavailableError, drive
 from handlers import App, Context, DocumentReference, Handler, handles
 from runtime import Output, Processor, UsageError
-from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.state_based.replay import Verdict, Verifier
 from runtime.documents import FolderDocuments
 from runtime.messages.parsing import prepare
@@ -126,18 +125,6 @@ def test_whatever_happens_at_any_step_each_message_announces_its_document(tmp_pa
         office.check(messages=2 if deed == "another" else 1)
 
 
-def test_an_attempt_that_is_swept_while_it_prepares_has_its_commit_refused_and_begins_again(office):
-    steps: list[str] = []
-
-    def sweep_once(name: str):
-        steps.append(name)
-        return office.worker().sweep() if steps.count("prepare") == 1 and name == "prepare" else None
-
-    assert ends(office.process(ask(), before=sweep_once)) == ["processed"]
-    assert steps.count("prepare") == 2
-    assert len(office.files) == 1
-
-
 def test_a_sweep_forgets_an_attempt_a_day_after_it_was_given_up(office):
     with pytest.raises(CrashError):
         office.process(ask(), after=At(5, crash))
@@ -145,24 +132,6 @@ def test_a_sweep_forgets_an_attempt_a_day_after_it_was_given_up(office):
     assert [office.sweep(), len(office.files), len(office.registrations)] == [1, 0, 2]
     assert [office.sweep(), len(office.registrations)] == [0, 2]
     assert [office.sweep(days_later=1), len(office.registrations)] == [0, 0]
-
-
-def test_what_a_dead_attempt_stores_late_is_deleted_when_it_is_forgotten(office):
-    with pytest.raises(CrashError):
-        office.process(ask(), after=At(5, crash))
-    ((name, content),) = office.files.items()
-    office.sweep()
-    (office.folder / name).write_bytes(content)
-    office.sweep(days_later=1)
-    assert not office.files
-
-
-@pytest.mark.parametrize("algorithm", ["outbox", "deduplication-store", "tokens"])
-def test_other_algorithms_take_no_store_of_documents_and_no_handler_that_needs_one(
-    algorithm: AlgorithmName, office
-):
-    with pytest.raises(UsageError, match="Only the algorithm state-based uses a document store"):
-        Processor(app, office.table, ignore, algorithm=algorithm, documents=office.documents)
 
 
 def test_an_outbox_refuses_a_handler_that_stores_documents(office):

@@ -1,7 +1,5 @@
 """An object that is forgotten leaves no document, whoever was storing one at that moment or died over it."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

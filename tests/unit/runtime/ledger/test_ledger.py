@@ -1,7 +1,5 @@
 """The ledger: a batch begins once, its rounds are committed once, and what is published stays as it is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
@@ -137,23 +135,6 @@ def test_an_id_that_could_not_name_a_folder_is_refused(driver: Driver, table: Ta
         assert driver.begin(usable) == driver.get(usable)
 
 
-def test_a_batch_that_is_not_there_is_told(driver: Driver):
-    with pytest.raises(BatchRefusedError, match="There is no batch batch-9"):
-        driver.get("batch-9")
-
-
-def test_rounds_are_counted_and_their_counts_summed(driver: Driver):
-    record = driver.commit(driver.begin(), 0, routable=5, processed=10, duplicate=2)
-    driver.clock.now += SECOND
-
-    record = driver.commit(record, 1, routable=0, processed=5, too_late=1)
-
-    assert (record.rounds, record.last_routable, record.status) == (2, 0, BatchStatus.STARTED)
-    assert record.counts == {"processed": 15, "duplicate": 2, "too_late": 1}
-    assert record == driver.get()
-    assert record.updated_at > record.started_at
-
-
 def test_of_two_drivers_that_commit_a_round_one_does_and_the_other_finds_it_done(driver: Driver):
     ours, theirs = driver.begin(), driver.begin()
     committed = driver.commit(theirs, 0, routable=4, processed=3)
@@ -277,14 +258,6 @@ def test_two_first_batches_with_different_algorithms_are_not_both_begun(driver: 
         drive(late.begin("late", INPUT, OUT, "tokens"))
     with pytest.raises(BatchRefusedError, match=problem):
         drive(driver.ledger.check_table("tokens"))
-
-
-def test_a_ledger_without_batches_is_empty(driver: Driver, table: Table):
-    assert drive(driver.ledger.batches(9)) == []
-    assert drive(driver.ledger.open_batches()) == OpenBatches()
-    assert drive(driver.ledger.algorithm()) is None
-    assert drive(driver.ledger.prune(driver.clock.now)) == 0
-    assert contents(table) == {}
 
 
 def test_of_two_attempts_at_a_round_the_one_that_is_decided_first_counts_and_not_for_the_next(driver: Driver):

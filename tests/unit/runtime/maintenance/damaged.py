@@ -1,7 +1,5 @@
 """Tables whose rows somebody has damaged: real rows of all kinds, and one value of them that is another one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache

@@ -1,7 +1,5 @@
 """A table with all that a table keeps beside streams of states, made by the code that keeps it, and its readers."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta

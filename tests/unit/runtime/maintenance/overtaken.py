@@ -1,7 +1,5 @@
 """One who forgets an object is overtaken by another at some call, and dies some calls later."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass

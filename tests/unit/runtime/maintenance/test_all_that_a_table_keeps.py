@@ -1,7 +1,5 @@
 """Random damage of what a table keeps beside streams of states: a check tells it, or it stands nowhere else."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

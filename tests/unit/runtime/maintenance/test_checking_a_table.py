@@ -1,7 +1,5 @@
 """`check_table` finds damage of every kind, and rebuilds nothing but what is derived from other rows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

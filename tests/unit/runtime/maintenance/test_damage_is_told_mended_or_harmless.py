@@ -1,7 +1,5 @@
 """Random damage of random tables: a check tells it, or it changes nothing; what is repaired is as it was."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -4,8 +4,6 @@ A value of a real row is mutated, dropped, cut or given another type, also deep 
 and everything that reads the table is tried.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """A stream that is forgotten leaves a tombstone and nothing else, whatever happens meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -12,20 +10,17 @@ import pytest
 from eventstore import InterceptedTable, Table, drive
 from runtime.algorithms.state_based.truncation import (
     RetentionRules,
-    TruncationChoices,
-    truncate_stream,
 )
 from runtime.clock import to_datetime
 from runtime.errors import UsageError
-from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.maintenance.forget import Tables, find_trace, forget
 from runtime.maintenance.policies import Policies, Scope
 from runtime.versions import limits
-from tests.unit.runtime.accidents import At, CrashError, crash, lose_answer
-from tests.unit.runtime.diary import DIARY, delivery, misbehave, ponder, write
+from tests.unit.runtime.accidents import At, CrashError, crash
+from tests.unit.runtime.diary import DIARY, misbehave, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import copy_of, memory_table, rows
-from tests.unit.runtime.worker import DAY, HOUR, NOW, ToldClock, Worker, ends, made_by
+from tests.unit.runtime.worker import DAY, HOUR, NOW, ToldClock, Worker, ends
 
 KEY = f"Diary-{DIARY}"
 OLD = NOW - 10 * DAY
@@ -66,18 +61,6 @@ def tombstone(now: int = NOW, *, restart: bool = False) -> dict[str, object]:
     return {"SS-HEAD": {**header, "UndatedCut": True, **mark}}
 
 
-@pytest.mark.parametrize("restart", [False, True])
-def test_only_a_tombstone_is_left(table, restart):
-    kinds = {row_key[:7] for row_key in of_the_object(table)}
-    others = {key: row for key, row in rows(table).items() if key[0] != KEY}
-
-    assert erase(table, restart=restart)
-
-    assert kinds == {"SS-HEAD", "SS-IDX-", "SS-LTR-", "SS-SE-0"}
-    assert of_the_object(table) == tombstone(restart=restart)
-    assert {key: row for key, row in rows(table).items() if key[0] != KEY} == others
-
-
 def test_what_there_is_can_be_looked_at_before(table):
     tables = Tables(table, table, table)
     keys, before = list(of_the_object(table)), rows(table)
@@ -98,55 +81,6 @@ def test_what_there_is_can_be_looked_at_before(table):
     assert (after.versions, after.rows, after.forgotten_at) == (0, {}, NOW)
 
 
-def test_an_object_that_refuses_takes_no_message_and_stores_nothing(table):
-    erase(table)
-    later = NOW + HOUR
-    messages = [
-        write("new", enqueued_at=later),
-        write("undated"),
-        write("canary 3", "m-3", enqueued_at=OLD + 3),
-        misbehave("fail", enqueued_at=later),
-        delivery("bad", "Write", "{", enqueued_at=later),
-    ]
-
-    for batch in (None, "night", BatchContext("night", late="process", on_error="stop-stream")):
-        outcomes = Worker(table, batch=batch, clock=ToldClock(later)).process(*messages)
-        assert ends(outcomes) == ["forgotten"] * len(messages)
-
-    assert of_the_object(table) == tombstone()
-
-
-def test_an_object_that_begins_anew_takes_what_is_enqueued_later(table):
-    erase(table, restart=True)
-    worker = Worker(table, batch="night", clock=ToldClock(NOW + HOUR))
-
-    known = write("canary 3", "m-3", enqueued_at=OLD + 3)
-    early = worker.process(known, write("early", enqueued_at=NOW), write("undated"))
-    outcomes = worker.process(write("late", enqueued_at=NOW + 1), write("late", enqueued_at=NOW + 1))
-
-    assert ends(early) == ["too_late"] * 3
-    assert ends(outcomes) == ["processed", "duplicate"]
-    assert [outcome.version for outcome in outcomes] == [1, 1]
-    assert "canary" not in repr(of_the_object(table))
-    assert made_by(table) == ["late"]
-    (processed,) = Worker(table, batch=BatchContext("b", late="process")).process(write("undated"))
-    assert processed.version == 2
-
-
-def test_a_new_history_can_be_truncated_and_forgotten_again(table):
-    erase(table, restart=True)
-    clock = ToldClock(NOW + HOUR)
-    for number in range(3):
-        Worker(table, clock=clock, batch="night").process(ponder(f"n-{number}", enqueued_at=NOW + 1 + number))
-
-    rules = TruncationChoices(keep_last=1).as_of(NOW + 10 * DAY, OpenBatches())
-    drive(truncate_stream(table, KEY, rules, PATIENCE))
-    assert made_by(table) == ["n-2"]
-
-    erase(table, NOW + DAY)
-    assert of_the_object(table) == tombstone(NOW + DAY)
-
-
 def test_a_message_of_a_sender_whose_clock_is_ahead_is_too_late_all_the_same(table):
     ahead = NOW + HOUR // 2
     Worker(table).process(write("ahead", enqueued_at=ahead))
@@ -154,16 +88,6 @@ def test_a_message_of_a_sender_whose_clock_is_ahead_is_too_late_all_the_same(tab
     erase(table, restart=True)
 
     assert ends(Worker(table).process(write("ahead", enqueued_at=ahead))) == ["too_late"]
-
-
-def test_a_state_too_large_for_the_header_is_forgotten_too():
-    table = memory_table()
-    Worker(table).process(misbehave("fill the diary"))
-
-    erase(table, restart=True)
-
-    (outcome,) = Worker(table, clock=ToldClock(NOW + HOUR)).process(write("late", enqueued_at=NOW + 1))
-    assert (ends([outcome]), outcome.version) == (["processed"], 1)
 
 
 def erased(
@@ -202,13 +126,6 @@ def test_after_a_crash_at_any_call_it_refuses_and_running_again_finishes(table, 
 
     assert unbegun > 0
     assert (complete > 0) is restart
-
-
-@pytest.mark.parametrize("restart", [False, True])
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_an_answer_that_is_lost_is_no_crash(table, restart, when):
-    for target in erased(table, lose_answer, when, restart=restart):
-        assert of_the_object(target) == tombstone(restart=restart)
 
 
 def test_an_object_under_a_hold_is_not_forgotten(table):

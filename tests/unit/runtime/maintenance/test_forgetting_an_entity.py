@@ -1,7 +1,5 @@
 """Entities of the algorithms with an outbox are forgotten with their ids and tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -14,7 +12,6 @@ from runtime.algorithms.outbox.stores import TokenStore, issue
 from runtime.clock import to_datetime
 from runtime.maintenance.forget import Tables, Trace, find_trace, forget
 from tests.unit.runtime.accidents import At, CrashError, crash
-from tests.unit.runtime.algorithms.batches import Batch
 from tests.unit.runtime.algorithms.game import GAME, fire, start
 from tests.unit.runtime.algorithms.world import WITH_OUTBOX, World
 from tests.unit.runtime.maintenance.overtaken import Step, overtaken
@@ -73,17 +70,6 @@ def tombstone(
     return [("ENTITY", bare | mark)]
 
 
-@pytest.mark.parametrize("algorithm", WITH_OUTBOX)
-@pytest.mark.parametrize("restart", [False, True])
-def test_only_a_tombstone_is_left(algorithm, restart):
-    world = played(algorithm)
-    assert len(of_the_object(world)) >= (1 if algorithm == "outbox" else 2)
-
-    assert erase(world, restart=restart)
-
-    assert of_the_object(world) == tombstone(algorithm, restart=restart)
-
-
 def looked(world: World) -> Trace:
     trace = drive(find_trace(Tables(world.states, world.other, world.other), "ShootingRange", str(GAME)))
     assert trace is not None
@@ -107,36 +93,6 @@ def test_what_there_is_can_be_looked_at_before(algorithm, messages, found):
     erase(world)
     after = looked(world)
     assert (after.messages, after.rows, after.forgotten_at) == (0, {}, NOW)
-
-
-@pytest.mark.parametrize("algorithm", WITH_OUTBOX)
-def test_an_object_that_refuses_takes_no_new_message(algorithm):
-    world = played(algorithm)
-    erase(world)
-
-    outcomes = world.deliver(fire(3, enqueued_at=NOW + HOUR), fire(4))
-    outcomes += Batch(world).run(fire(3, enqueued_at=NOW + HOUR))
-
-    assert ends(outcomes) == ["forgotten"] * 3
-    assert [row for row in of_the_object(world) if row[0] == "ENTITY"] == tombstone(algorithm)
-
-
-@pytest.mark.parametrize("algorithm", WITH_OUTBOX)
-def test_an_object_that_begins_anew_takes_what_is_enqueued_later_and_no_message_from_before(algorithm):
-    world = played(algorithm)
-    published = len(world.published)
-    erase(world, restart=True)
-
-    before = world.deliver(start(1), fire(1), fire(2))
-    assert set(ends(before)) <= {"too_late", "duplicate"}
-    assert of_the_object(world) == tombstone(algorithm, restart=True)
-    assert len(world.published) == published
-
-    later = [message(7, enqueued_at=NOW + 1) for message in (start, fire, fire)]
-    outcomes = world.deliver(*later)
-    assert ends(outcomes) == ["processed", "processed", "duplicate"]
-    assert [outcome.version for outcome in outcomes[:2]] == [1, 2]
-    assert ends(world.deliver(fire(8, enqueued_at=NOW))) == ["too_late"]
 
 
 @pytest.mark.parametrize("algorithm", WITH_OUTBOX)

@@ -4,8 +4,6 @@ One goes on for some calls, then the other one for some, then the first one ends
 schedule is carried out. Whatever it is, nothing of the object is left but what was sent after it was forgotten.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Policies: kept in rows, the most specific rules count, and a hold counts whatever stands beside it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,35 +43,6 @@ def decide(table, *keys: str) -> list[Decision]:
 def deciding(table, key: str) -> tuple[RetentionRules | None, bool]:
     (decision,) = decide(table, key)
     return (decision.rules.rules if decision.rules else None), decision.is_held
-
-
-def test_the_most_specific_rules_count(table, policies):
-    assert deciding(table, "Game-7") == (None, False)
-
-    drive(policies.set_rules(TABLE, MONTH))
-    assert deciding(table, "Game-7") == (MONTH, False)
-
-    drive(policies.set_rules(GAMES, WEEK))
-    assert deciding(table, "Game-7") == (WEEK, False)
-    assert deciding(table, "Other-7") == (MONTH, False)
-
-    own = RetentionRules(keep_last=1, redelivery_window=DAY, allow_undated=True)
-    drive(policies.set_rules(ONE, own))
-    assert deciding(table, "Game-7") == (own, False)
-    assert deciding(table, "Game-70") == (WEEK, False)
-
-
-@pytest.mark.parametrize("held", [TABLE, GAMES, ONE])
-def test_a_hold_counts_whatever_stands_beside_it(table, policies, held):
-    drive(policies.change(held, hold=True))
-    drive(policies.set_rules(TABLE, MONTH))
-    drive(policies.set_rules(ONE, WEEK))
-
-    assert deciding(table, "Game-7") == (WEEK, True)
-    assert deciding(table, "Other-7") == (MONTH, held == TABLE)
-
-    drive(policies.change(held, hold=False))
-    assert deciding(table, "Game-7") == (WEEK, False)
 
 
 def test_rules_replace_others_and_are_removed_apart_from_a_hold_and_the_row_with_the_last_of_them(

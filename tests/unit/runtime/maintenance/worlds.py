@@ -1,7 +1,5 @@
 """Random tables of streams, and random damage to their rows: bits, bytes, properties and whole rows."""
 
-from __future__ import annotations
-
 from functools import cache
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """Envelopes: one delivery, its canonical id, and its stored bytes."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta, timezone
 from functools import reduce

@@ -1,7 +1,5 @@
 """A message that is too large is a dead letter, of which a note is kept, whatever its sender made large."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields, replace
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Parsing: what counts as one message is one to its handler, in JSON and in msgpack."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Records as messages: in JSON, with schemas of a registry, and as CloudEvents."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json

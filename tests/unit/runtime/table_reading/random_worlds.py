@@ -1,7 +1,5 @@
 """Random worlds: diaries that batches and single messages write, that are cut and forgotten, with snapshots of all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What is not asked for is not requested."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -91,12 +89,6 @@ def test_many_streams_are_read_with_what_stands_between_them(table):
     rows, requests = read(table, Request(TableKind.STATE, as_of=NOW + DAY))
 
     assert (rows, requests) == (20, {"scan": 2})
-
-
-def test_a_range_of_keys_is_read_alone(diaries):
-    keys = KeyRange("", "Diary-d-1", "Diary-d-2")
-
-    assert read(diaries, Request(TableKind.VERSIONS), keys) == (11, {"scan": 1})
 
 
 def test_only_the_properties_of_the_columns_are_asked_for(diaries):

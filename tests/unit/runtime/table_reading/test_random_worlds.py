@@ -1,7 +1,5 @@
 """Whatever happened to a table: read as tables it is what `consistent show` shows, now and as it was, also in part."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout

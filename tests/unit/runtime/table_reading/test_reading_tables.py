@@ -1,8 +1,5 @@
 """`read_state`, `read_versions`, `read_batches` and `read_letters`: columns, models, and what is refused."""
 
-from __future__ import annotations
-
-import asyncio
 from datetime import UTC, datetime
 from math import inf
 from typing import Any, cast
@@ -20,14 +17,14 @@ from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.settings import TableDemands, TableOwner
 from runtime.messages.envelope import id_text
-from runtime.tables import read_batches, read_letters, read_state, read_versions
+from runtime.tables import read_letters, read_state, read_versions
 from runtime.tables.columns import ModelColumns, id_texts
 from samples.shooting_range import app as shooting_range
 from tests.support.names import new_name
 from tests.unit.cli.stores import on_store, play
 from tests.unit.runtime import diary
 from tests.unit.runtime.diary import misbehave, write
-from tests.unit.runtime.worker import NOW, ToldClock, Worker
+from tests.unit.runtime.worker import ToldClock, Worker
 
 
 @pytest.fixture
@@ -61,14 +58,6 @@ def test_a_version_has_all_that_is_recorded(diaries):
     assert len(row["fingerprint"]) == len(row["state_digest"]) == len(row["outputs_digest"]) == 16
 
 
-def test_batches_and_letters(diaries):
-    (batch,) = read_batches(diaries, "states").to_pylist()
-    (letter,) = read_letters(diaries, "states").to_pylist()
-
-    assert (batch["batch"], batch["batch_number"], batch["status"]) == ("night", 1, "started")
-    assert (letter["message_id"], letter["reason"], letter["stream"]) == ("bad", "handler_error", "d-1")
-
-
 def test_a_body_that_is_no_text_is_shown_as_json():
     url = f"memory:{new_name()}"
     table = drive(connect(url).table("states"))
@@ -85,13 +74,6 @@ def test_a_body_that_is_no_text_is_shown_as_json():
     (letter,) = read_letters(url, "states").to_pylist()
 
     assert letter["body"] == '{"lines": ["x"]}'
-
-
-def test_only_the_columns_that_are_named_are_there(games):
-    found = read_versions(games, "games", columns=["version", "handler"])
-
-    assert found.column_names == ["version", "handler"]
-    assert found.num_rows == 6
 
 
 def test_with_an_app_states_are_structs_of_the_model(games):
@@ -330,25 +312,6 @@ def test_a_table_that_is_not_there_is_not_made(tmp_path):
         read_state(f"sqlite:///{tmp_path}/none.db", "games")
 
     assert not list(tmp_path.iterdir())
-
-
-def test_a_store_on_the_network_gives_the_same(azurite_url):
-    name = new_name()
-
-    async def write_diary() -> None:
-        async with connect(azurite_url) as store:
-            table = await store.table(name)
-            for number in range(3):
-                worker = Worker(table, clock=ToldClock(NOW + number), business_id=f"d-{number}")
-                await worker.handle(write("line", diary=f"d-{number}"))
-
-    asyncio.run(write_diary())
-
-    assert read_state(azurite_url, name)["business_id"].to_pylist() == ["d-0", "d-1", "d-2"]
-    assert read_versions(azurite_url, name, handler="Diary", business_id="d-1").num_rows == 1
-    since = datetime(2026, 1, 1, 0, 0, 0, 2, tzinfo=UTC)
-    assert read_versions(azurite_url, name, since=since)["business_id"].to_pylist() == ["d-2"]
-    assert read_batches(azurite_url, name).num_rows == read_letters(azurite_url, name).num_rows == 0
 
 
 uuids = st.binary(min_size=16, max_size=16)

@@ -1,7 +1,5 @@
 """A stream that is written or cut between two pages is given as one of its moments was, each version once."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 import pytest

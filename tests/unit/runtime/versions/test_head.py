@@ -1,9 +1,6 @@
 """The tail: newest versions in the header, segment by segment, until they are enough for a run."""
 
 import random
-import sys
-from collections.abc import Callable
-from functools import partial
 
 import msgpack
 import pytest
@@ -18,7 +15,7 @@ from runtime.versions.dead_letters import Waiting
 from runtime.versions.head import HEAD_PROPERTIES, Head, Segment, Tail, Tombstone, read_head, read_tail
 from runtime.versions.limits import MAX_HEAD_STATE_BYTES
 from runtime.versions.run import Commit, Run, VersionColumns
-from tests.unit.runtime.diary import delivery, ponder, write
+from tests.unit.runtime.diary import delivery, write
 from tests.unit.runtime.indexes import check_index
 from tests.unit.runtime.runs import version
 from tests.unit.runtime.tables import memory_table, rows
@@ -112,72 +109,6 @@ def test_a_tail_is_full_of_bytes_before_and_after_compression():
 
     for full in (one, segment_of(version(1, after=random.randbytes(20_000)))):
         assert not Tail(1, 1, b"{}").plus(full).takes(full, 1)
-
-
-def test_small_commits_share_one_row(table):
-    for line in "abcde":
-        Worker(table, batch=line).process(write(line), write(line * 2))
-
-    assert [key for _, key in rows(table)] == ["SS-HEAD"]
-    assert made_by(table) == [text for line in "abcde" for text in (line, line * 2)]
-    assert [found.batch for found in stored(table)] == [line for line in "abcde" for _ in range(2)]
-
-
-def run_counts(table: Table) -> list[int]:
-    return [row["Count"] for (_, key), row in sorted(rows(table).items()) if key.startswith("SS-SE-")]
-
-
-def test_a_tail_that_is_full_becomes_a_run(table, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(limits, "MAX_TAIL_BYTES", 1500)
-    for number in range(40):
-        Worker(table, batch=str(number)).process(ponder(f"m-{number}"))
-
-    counts = run_counts(table)
-    assert 2 < len(counts) < 10
-    assert min(counts) > 3
-    assert made_by(table) == [f"m-{number}" for number in range(40)]
-    assert [found.batch for found in stored(table)] == [str(number) for number in range(40)]
-    assert (header(table) or tail_of()).count == 40 - sum(counts)
-
-
-def calls(function: Callable[[], object]) -> int:
-    """Return how many functions are called, those written in C among them."""
-    counted = 0
-
-    def count(_frame: object, event: str, _of: object) -> None:
-        nonlocal counted
-        counted += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return counted
-
-
-def test_what_is_added_to_a_tail_takes_as_many_calls_whatever_it_holds():
-    def go_on(number: int) -> bytes:
-        tail = read_tail(stored_of[number])
-        assert len(tail.ids()) == number
-        assert tail.takes(segment, 1)
-        return tail.plus(segment).pack()
-
-    segment = segment_of(version(1), commit=Commit(1, "b", 7, 3))
-    stored_of = {number: Tail.of(1, 1, b"{}", [segment] * number).pack() for number in (20, 100)}
-
-    few, many = (calls(partial(go_on, number)) for number in (20, 100))
-
-    assert few == many
-    assert read_tail(go_on(100)).count == 101
-
-
-def test_a_large_commit_goes_past_the_tail(table):
-    Worker(table).process(write("a"))
-    Worker(table).process(*(ponder(f"m-{number}") for number in range(2000)))
-
-    assert header(table) is None
-    assert run_counts(table) == [1, 2000]
 
 
 @given(

@@ -12,12 +12,12 @@ from runtime.versions import dead_letters as letters
 from runtime.versions import limits
 from runtime.versions.dead_letters import NO_LETTERS, Letter, LetterState, read_letters
 from runtime.versions.readable import ABSENT, Change, changes, decode
-from runtime.versions.stream import stream_keys, summaries, versions
+from runtime.versions.stream import stream_keys, summaries
 from tests.unit.runtime.algorithms.game import start
 from tests.unit.runtime.algorithms.world import World
-from tests.unit.runtime.diary import ponder, write
+from tests.unit.runtime.diary import write
 from tests.unit.runtime.tables import memory_table
-from tests.unit.runtime.worker import NOW, ToldClock, Worker
+from tests.unit.runtime.worker import ToldClock, Worker
 
 # Looking at streams: which there are, and what one of them holds.
 
@@ -81,32 +81,6 @@ def test_very_many_streams_are_found_page_by_page():
 
     assert len(found(counted)) == 1100
     assert counted.counts == {"scan": 2}
-
-
-def test_a_summary_tells_what_the_header_says(table: Table):
-    Worker(table, business_id="b", clock=ToldClock(NOW)).process(
-        ponder("p", diary="b"), ponder("q", diary="b")
-    )
-
-    async def first():
-        return [summary async for summary in summaries(table, "Diary", "b")]
-
-    (summary,) = drive(first())
-    assert (summary.handler, summary.business_id, summary.key) == ("Diary", "b", "Diary-b")
-    assert (summary.head.versions, summary.runs, summary.head.last_now) == (3, 1, NOW)
-
-
-def test_the_versions_of_a_stream_are_read_in_their_order():
-    table = memory_table()
-    assert drive(versions(table, "Diary", "d-1")) is None
-    Worker(table, batch="one").process(write("a"), ponder("p"))
-    Worker(table, batch="two").process(write("b"))
-
-    read = drive(versions(table, "Diary", "d-1")) or []
-
-    told = [(version.number, version.message_id, version.batch) for version in read]
-    assert told == [(1, "a", "one"), (2, "p", "one"), (3, "b", "two")]
-    assert [version.after for version in read][1] == read[1].before == read[2].before
 
 
 # What changed between two states, field by field.

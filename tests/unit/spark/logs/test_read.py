@@ -1,7 +1,5 @@
 """Files of a log on this machine: which they are, and what names them."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from pathlib import Path

@@ -22,15 +22,6 @@ def written(tmp_path):
     return WrittenCheckpoint.begun(tmp_path / "checkpoint")
 
 
-def test_an_epoch_that_spark_hands_over_again_is_the_same(written):
-    written.plan(0, {"topic": {"0": 10}})
-    before = written.read.planned(0)[:2]
-    written.plan(1, {"topic": {"0": 20}})
-
-    assert written.read.planned(0)[:2] == before
-    assert written.read.planned(1)[:2] != before
-
-
 def at(end, **settings):
     return lambda checkpoint: checkpoint.plan(0, end, **settings)
 
@@ -318,13 +309,6 @@ def test_two_queries_of_one_name_are_refused(written, rounds, tmp_path):
 
     # Then the other one may not take over under its name
     assert "is not the one of the previous epoch" in refused(started(other), rounds, 1)
-
-
-def test_a_checkpoint_that_no_stream_of_ours_began_is_refused(written, rounds):
-    written.plan_files(0, "a.jsonl")
-    written.plan_files(1, "b.jsonl")
-
-    assert "has epochs that are not in the table games" in refused(started(written), rounds, 1)
 
 
 def test_a_batch_of_the_same_name_is_not_taken_for_an_epoch(written, rounds):

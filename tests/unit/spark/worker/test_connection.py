@@ -1,7 +1,5 @@
 """Connections of workers: how many streams are in flight, and commits that streams share."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -22,7 +20,6 @@ from hypothesis import strategies as st
 from eventstore import (
     InterceptedTable,
     Operation,
-    RowExistsError,
     StoreUnavailableError,
     Table,
     connect,
@@ -82,17 +79,6 @@ AT_REST = (0.01, 2_000)
 )
 def test_there_are_as_many_streams_at_once_as_a_store_serves(answers, most, least, highest) -> None:
     assert least <= limit_after(*answers, most=most) <= highest
-
-
-def test_a_store_that_serves_one_call_after_another_gets_no_queue() -> None:
-    concurrency = ConcurrencyLimit(MOST)
-
-    limits = []
-    for _ in range(20_000):
-        concurrency.answered(0.002 * concurrency.limit)
-        limits.append(concurrency.limit)
-
-    assert FEWEST <= max(limits) < MOST / 2
 
 
 def test_calls_of_a_table_are_taken_note_of_and_failures_too() -> None:
@@ -270,20 +256,6 @@ def test_what_as_many_streams_append_as_are_under_way_is_one_commit_that_nobody_
     assert table.counts == {"query": 12, "transact": 12}
 
 
-def test_a_refusal_is_told_to_its_stream_alone(connection, elsewhere):
-    drive(elsewhere.transact("c", insert(7)))
-
-    async def told(key: str) -> str:
-        try:
-            await connection.table.transact(key, [*insert(), Operation.insert("other", {})])
-        except RowExistsError as error:
-            return f"{key} {error.index}"
-        return key
-
-    assert list(connection.run_all(map(told, STREAMS), TOGETHER)) == ["a", "b", "c 0", "d", "e"]
-    assert drive(elsewhere.get("c", "other")) is None
-
-
 @pytest.mark.parametrize("has_effect", [True, False])
 def test_after_a_lost_answer_to_a_commit_all_look_what_is_stored(
     connection, elsewhere, monkeypatch, has_effect
@@ -410,12 +382,6 @@ def test_a_wait_holds_back_what_comes_after_it(connection):
     ]
 
 
-def test_a_wait_for_nothing_is_over_at_once(connection):
-    for number, waits in enumerate(([Wait.FOR_ONE], [Wait.FOR_ALL], [Wait.FOR_ONE, Wait.FOR_ALL])):
-        key = f"a{number}"
-        assert list(connection.run_all([*waits, put(connection.table, key), *waits], TOGETHER)) == [key]
-
-
 def test_outside_of_such_work_a_transaction_is_committed_at_once(connection, elsewhere, statements):
     work = connection.run_all((put(connection.table, key) for key in "ab"), ConcurrencyLimit(1))
     assert next(work) == "a"
@@ -459,18 +425,6 @@ def test_a_store_is_known_by_what_its_url_means_and_not_by_what_it_says(tmp_path
     assert opened[0] is not opened[1]
     for each in opened[:2]:
         each.close()
-
-
-def test_a_coroutine_that_waits_for_something_else_is_an_error(connection):
-    class Something:
-        def __await__(self):
-            yield "something else"
-
-    async def wait() -> None:
-        await Something()
-
-    with pytest.raises(TypeError, match="something else"):
-        list(connection.run_all([wait()], TOGETHER))
 
 
 KEYS = "abcdef"

@@ -1,7 +1,5 @@
 """A dead letter is the delivery as it was, whatever was delivered."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The fold of a partition: groups, deliveries, and the dead letters that some are."""
 
-from __future__ import annotations
-
 import gc
 import json
 import pickle

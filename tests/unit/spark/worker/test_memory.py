@@ -1,11 +1,8 @@
 """What a worker holds is bounded in bytes, however slow the store and however large the messages."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json
-import tracemalloc
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -194,32 +191,6 @@ def test_headers_fill_a_group_as_bodies_do(monkeypatch):
     given = batches([stream(1)] * 6, ["{}"] * 6, [json.dumps({"trace": "x" * 500})] * 6)
 
     assert [len(group.envelopes) for group in groups(given)] == [2, 2, 2]
-
-
-def test_the_size_of_a_group_is_its_text_and_something_for_each_delivery():
-    (group,) = groups(log(LENGTH))
-
-    assert (group.text_bytes, group.size) == (LENGTH * TEXT, SIZE)
-
-
-def test_what_a_delivery_counts_for_is_about_what_it_takes(url, monkeypatch):
-    count = 3000
-    monkeypatch.setattr(writing, "MAX_ROWS", 2 * count)
-    given = routed_batches(by_game([0], range(count)))
-    taken: list[int] = []
-
-    def measure(name: str, *_: object) -> None:
-        if name == "transact":
-            taken.append(tracemalloc.get_traced_memory()[0])
-
-    tracemalloc.start()
-    try:
-        done = list(job(url, wrap=lambda table: InterceptedTable(table, before=measure)).fold(given))
-    finally:
-        tracemalloc.stop()
-
-    assert sum(batch.num_rows for batch in done) == count
-    assert 0.5 < taken[0] / count / DELIVERY_BYTES < 1.5
 
 
 @pytest.mark.parametrize("large", ["body", "output"])

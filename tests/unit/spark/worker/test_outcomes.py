@@ -1,7 +1,5 @@
 """Files of outcomes: one for each attempt at a task, with a row that says what it holds."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path

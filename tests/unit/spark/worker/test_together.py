@@ -1,7 +1,5 @@
 """Streams that are processed together end as streams that are processed one by one, whatever their messages are."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -181,13 +179,6 @@ def test_only_the_streams_that_need_more_are_left(store, monkeypatch, others, le
     fold(store, 1, [*ends, *WRITES, *others])
 
     assert found == {"left": left, "together": 8 - left}
-
-
-def test_a_batch_that_is_run_again_has_the_same_outcomes(store):
-    first = fold(store, 1, WRITES)
-
-    assert fold(store, 1, WRITES) == first
-    assert statuses(fold(store, 2, WRITES)) == {"duplicate": 8}
 
 
 def test_a_table_that_is_watched_is_called_for_each_stream(store):

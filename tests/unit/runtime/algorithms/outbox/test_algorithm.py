@@ -1,17 +1,12 @@
 """The algorithms with an outbox: scenarios, crashes, copies, lost answers and late writes."""
 
-from __future__ import annotations
-
 from collections import Counter
-from functools import partial
 from itertools import permutations
 
 import pytest
 
-from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, handles
-from runtime import Status
-from tests.unit.runtime.accidents import At, CrashError, Pause, crash, resume
+from tests.unit.runtime.accidents import At, CrashError, crash
 from tests.unit.runtime.algorithms.game import GAME, SHOT, assert_one_hit, begun, calls, fire, shoot, start
 from tests.unit.runtime.algorithms.world import ALGORITHMS, World
 from tests.unit.runtime.bells import Rings, rang
@@ -42,61 +37,7 @@ def test_a_shot_and_its_copy_in_this_round_or_the_next_hit_or_miss_once(algorith
     assert len({(output.message_id, output.body.encode()) for output in world.published}) == 1
 
 
-@every_algorithm
-def test_d_the_same_hit_counts_once_on_the_leader_board(algorithm):
-    world = World(algorithm)
-    world.deliver(start(1, 1), fire(1, 1))
-    (hit,) = world.published
-
-    outcomes = world.deliver(hit.envelope(), hit.envelope())
-
-    assert [outcome.status for outcome in outcomes] == [Status.PROCESSED, Status.DUPLICATE]
-    board = world.state("LeaderBoard", str(GAME))
-    assert (board["number_of_hits"], board["number_of_misses"]) == (1, 0)
-
-
-@every_algorithm
-def test_every_algorithm_publishes_the_same_and_leaves_nothing_to_do(algorithm):
-    first, world = World("state-based"), World(algorithm)
-
-    for each in (first, world):
-        each.deliver(start(1, 1), fire(1, 1), fire(2, 2), start(2, 2), fire(3, 2))
-
-    assert [output[:5] for output in world.published] == [output[:5] for output in first.published]
-    assert world.state("ShootingRange", str(GAME)) == first.state("ShootingRange", str(GAME))
-    world.consume()
-    assert world.garbage() == []
-
-
 # A copy that comes when its message is finished returns early, and cleans up what a crash has left.
-
-
-LAST_STEP = "states transact"
-"""The write that removes the entry of a message from its entity."""
-
-
-def crashed_before_the_last_step(algorithm):
-    world = begun(algorithm)
-    (*_, last) = [number for number, call in enumerate(calls(algorithm), 1) if call == LAST_STEP]
-    with pytest.raises(CrashError):
-        shoot(world, before=At(last, crash))
-    assert world.garbage()
-    world.consume()
-    return world
-
-
-@pytest.mark.parametrize("algorithm", ["deduplication-store", "tokens"])
-def test_an_early_return_removes_a_leftover_entry(algorithm):
-    world = crashed_before_the_last_step(algorithm)
-    published = len(world.published)
-
-    outcomes = world.deliver(SHOT)
-
-    assert ends(outcomes) == ["duplicate"]
-    assert len(world.published) == published
-    assert_one_hit(world)
-    world.deliver(SHOT)
-    assert world.calls == ["states get", "other get"], "there is nothing left to clean up"
 
 
 def test_an_early_return_leaves_the_entry_of_another_token_alone():
@@ -117,55 +58,6 @@ def test_an_early_return_leaves_the_entry_of_another_token_alone():
     world.deliver(SHOT)
     world.consume()
     assert_one_hit(world)
-
-
-def test_an_early_return_does_not_take_the_tokens_of_a_winner_for_garbage():
-    # Given a worker that has registered its attempt, and a copy that reads the entity then
-    world = begun("tokens")
-    winner = world.process(SHOT, before=At(calls("tokens").index("other transact") + 1, Pause))
-    copy = world.process(SHOT, after=At(1, Pause))
-    assert resume(winner)
-    assert resume(copy)
-
-    # When the first finishes the message, and the copy finds no token
-    assert not resume(winner)
-    assert not resume(copy)
-
-    # Then the tokens of what was sent are there, and it is processed
-    world.consume()
-    assert_one_hit(world)
-
-
-# The same on SQLite: states in one file, ids and tokens in another, workers that crash and copies in between.
-
-
-class SqliteWorld(World):
-    """A world whose tables are in two files."""
-
-    def garbage(self) -> list[str]:
-        tokens = drive(self.other.scan("first-ShootingRange")).rows
-        return [
-            *("unfinished" for _ in range(drive(self.worker().sweep()))),
-            *(row.partition_key for row in tokens),
-        ]
-
-
-@every_algorithm
-def test_crashes_and_copies_lose_and_repeat_nothing(algorithm, tmp_path):
-    for number in range(1, len(calls(algorithm)) + 1, 2):
-        stores = [connect(f"sqlite:///{tmp_path}/{name}-{number}.db") for name in ("states", "other")]
-        states, other = [drive(store.table("states")) for store in stores]
-        world = SqliteWorld(algorithm, states=states, other=other)
-        world.deliver(start(1, 1))
-
-        with pytest.raises(CrashError):
-            drive(world.process(SHOT, after=At(number, crash)))
-        drive(world.process(SHOT, before=At(2, partial(world.process, SHOT))))
-        world.consume()
-
-        assert_one_hit(world)
-        for store in stores:
-            drive(store.close())
 
 
 # In every algorithm, a copy under another name of its type is a copy, and another message is none.

@@ -1,7 +1,5 @@
 """Batches with an outbox: their tasks run twice, stand beside others, and outgrow an entity."""
 
-import json
-
 import pytest
 
 from eventstore import Operation, drive
@@ -118,20 +116,6 @@ def test_another_batch_gives_its_outputs_as_duplicates_and_the_first_gives_them_
 
 
 @every_outbox
-def test_a_single_message_is_published_again_and_its_entry_left_to_the_batch(died):
-    world = died.world
-
-    (outcome,) = world.deliver(fire(1, 1))
-
-    assert given([outcome]) == [("duplicate", [output.message_id for output in world.published])]
-    assert len(world.published) == 1
-    assert pending(world) == 3
-    assert given(died.run(*SIDE_BY_SIDE)[:3])[1] == ("processed", [world.published[0].message_id])
-    world.consume()
-    assert_each_counted_once(world)
-
-
-@every_outbox
 def test_what_a_single_message_has_left_is_published_and_finished_by_a_batch_and_left_by_an_early_sweep(
     algorithm,
 ):
@@ -191,15 +175,6 @@ def test_another_batch_finishes_what_a_batch_has_left_that_was_abandoned(died):
     assert given(outcomes[:3])[0] == ("duplicate", [])
     assert len(outputs(outcomes)) == 2
     assert_each_counted_once(died.world)
-
-
-@every_outbox
-def test_a_sweep_that_dies_before_its_commit_gives_the_same_again(died):
-    sweep = Batch(died.world, "sweep", open_batches=OpenBatches())
-    first = given(sweep.unfinished(LATER))
-
-    assert given(sweep.unfinished(LATER)) == first
-    assert len(first) == 3
 
 
 # The outputs of a batch wait in the outbox of their entity: what does not fit is told so, and fits a redrive.
@@ -328,18 +303,3 @@ def test_what_is_over_a_limit_is_told_before_it_is_sent():
 
     assert "outbox" in (large.too_large or "")
     assert prepare(KEY, [Operation.insert("ENTITY", large.properties())])
-
-
-def test_an_entity_comes_back_as_it_was_stored():
-    outbox = {
-        "text": entry(json.dumps({"é": 1})),
-        b"\x00" * 16: Entry(b"p" * 16, NOW, 3, None),
-        "silent": Entry(b"p" * 16, NOW, 4, ()),
-    }
-    given = entity_with(outbox)
-
-    read = store_and_read(given)
-
-    assert (read.state, read.schema, read.version, read.last_now) == (given.state, 1, 7, NOW)
-    assert read.outbox == outbox
-    assert read.pending == 2

@@ -3,34 +3,31 @@
 import json
 from contextlib import suppress
 from datetime import timedelta
-from itertools import count
 
 import pytest
 
 from eventstore import ConcurrencyConflictError, KeyRange, Operation, Table, drive
 from eventstore.limits import row_bytes
-from eventstore.port import Int64, Row
+from eventstore.port import Row
 from eventstore.stream import split_keys
 from handlers import App, Context, Handler, Message, handles
 from runtime import Processor
-from runtime.algorithms.outbox.algorithm import OutboxOneByOne, TokenBased
 from runtime.algorithms.outbox.stores import Token, TokenStore, first_name, issue
 from runtime.algorithms.state_based.truncation import TruncationChoices, truncate_stream
 from runtime.ledger.batch import OpenBatches
 from runtime.ledger.ledger import Ledger
 from runtime.maintenance.statistics import TableCount, count_objects, count_rows, object_keys
-from runtime.messages.parsing import prepare
 from runtime.versions import limits
 from samples.shooting_range import app
 from tests.unit.runtime import diary
-from tests.unit.runtime.accidents import At, CrashError, crash, lose_answer
+from tests.unit.runtime.accidents import At, CrashError, crash
 from tests.unit.runtime.algorithms.batches import Batch
 from tests.unit.runtime.algorithms.game import GAME, SHOT, assert_one_hit, begun, calls, fire, shoot, start
 from tests.unit.runtime.algorithms.world import ALGORITHMS, WITH_OUTBOX, World
 from tests.unit.runtime.bells import Rang, Rings, rang
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.tables import contents, memory_table, rows
+from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import DAY, NOW, SECOND, ToldClock, Worker, ends
 
 every_outbox = pytest.mark.parametrize("algorithm", WITH_OUTBOX)
@@ -73,18 +70,6 @@ class OtherEar(Ear):
     """Takes the same messages."""
 
 
-def test_tokens_are_there_from_creation_to_deletion_for_their_handler(store):
-    drive(store.issue([PARENT]))
-    (token, other) = tokens_of("a")
-
-    drive(store.create(PARENT, [token, other]))
-    drive(store.delete(token))
-    drive(store.delete(token))
-
-    found = [drive(store.exists(each)) for each in (PARENT, token, other, PARENT._replace(handler="Ear"))]
-    assert found == [True, False, True, False]
-
-
 def test_no_tokens_are_created_once_the_parent_is_gone(store):
     # This is what fences a slow attempt: others may have cleaned up already, and nobody would delete its tokens.
     drive(store.issue([PARENT]))
@@ -119,41 +104,6 @@ def test_a_message_for_several_handlers_is_processed_by_each_of_them_once():
 
     assert [world.state(name, "east")["rings"] for name in ("Bell", "Ear", "OtherEar")] == [1, 60, 60]
     assert world.garbage() == []
-
-
-def test_each_attempt_has_tokens_of_its_own_and_those_that_lost_are_deleted():
-    # Given an attempt that died when its tokens were created, before they were committed
-    world = begun("tokens")
-    with pytest.raises(CrashError):
-        shoot(world, after=At(calls("tokens").index("other transact") + 1, crash))
-    (lost,) = [key for key in rows(world.other) if "LeaderBoard" in key[1]]
-
-    # When the next one finishes the message
-    world.deliver(SHOT)
-
-    # Then the message carries a token of that attempt, and the other is gone
-    (output,) = world.published
-    left = {key[1] for key in rows(world.other) if "LeaderBoard" in key[1]}
-    assert left == {Token.named(output.headers["token"], "LeaderBoard").row_key}
-    assert lost[1] not in left
-    world.consume()
-    assert_one_hit(world)
-
-
-def test_a_slow_attempt_cannot_create_tokens_when_others_have_cleaned_up():
-    # Given an attempt that stops just before it creates its tokens, until all is done without it
-    world = begun("tokens")
-
-    async def others() -> None:
-        await world.process(SHOT)
-        await world.consuming()
-
-    # When it goes on
-    shoot(world, before=At(calls("tokens").index("other transact") + 1, others))
-
-    # Then it has created none, and published nothing again
-    assert len(world.published) == 1
-    assert_one_hit(world)
 
 
 @pytest.mark.parametrize("crashed", range(1, 10))
@@ -199,30 +149,6 @@ def test_what_a_message_from_outside_names_as_its_token_is_replaced(store):
     assert issued.headers == {"token": first_name("a")}
 
 
-def test_the_ids_of_attempts_come_from_where_they_are_said_to_come_from():
-    tokens, numbers, published = TokenStore(memory_table()), count(1), []
-
-    async def publish(output) -> None:
-        published.append(output.headers["token"])
-
-    algorithm = TokenBased(
-        table=memory_table(), tokens=tokens, handler=app.handlers["ShootingRange"],
-        recipients=lambda _: ["LeaderBoard"], new_id=lambda: f"attempt{next(numbers)}",
-    )  # fmt: skip
-    message = prepare(algorithm.handler, str(GAME), drive(issue(tokens, fire(1, 1), ["ShootingRange"])))
-    drive(OutboxOneByOne(algorithm=algorithm, publish=publish).process(message))
-
-    assert [name.rpartition("/")[2] for name in published] == ["attempt1-0"]
-
-
-@pytest.mark.parametrize("algorithm", ["state-based", "outbox", "deduplication-store"])
-def test_other_algorithms_issue_nothing(algorithm):
-    world = World(algorithm)
-
-    assert drive(world.worker().issue(SHOT)) == SHOT
-    assert world.calls == []
-
-
 # Ids that are kept by age are forgotten by age: what they protected against can happen then.
 
 
@@ -266,16 +192,6 @@ def test_what_is_not_published_yet_is_kept_however_old_it_is(algorithm, in_batch
     outcomes = batch.run(write("a"))
     assert ends(outcomes) == ["processed" if in_batch else "duplicate"]
     assert len(outcomes[0].outputs) == 1
-
-
-@pytest.mark.parametrize("algorithm", BY_AGE)
-def test_a_dry_run_counts_and_writes_nothing(algorithm):
-    world = World(algorithm, diary.app)
-    world.deliver(write("a"), write("b"))
-    before = contents(world.states), contents(world.other)
-
-    assert drive(world.worker().evict(timedelta(), dry_run=True)) == 2
-    assert (contents(world.states), contents(world.other)) == before
 
 
 @pytest.mark.parametrize("algorithm", [each for each in ALGORITHMS if each not in BY_AGE])
@@ -324,23 +240,6 @@ def test_a_sweep_finishes_what_a_crash_or_another_sweep_left(algorithm, others):
             with suppress(CrashError):
                 sweep(world, after=At(number, crash))
         sweep(world)
-        world.consume()
-        assert_one_hit(world)
-
-
-@every_outbox
-def test_a_sweep_makes_up_for_lost_answers(algorithm):
-    for world in after_each_crash(algorithm):
-        sweep(world, after=At(2, lose_answer), before=At(5, lose_answer))
-        world.consume()
-        assert_one_hit(world)
-
-
-@every_outbox
-def test_a_sweep_between_any_two_calls_of_a_worker_changes_nothing(algorithm):
-    for number in range(1, len(calls(algorithm)) + 1):
-        world = begun(algorithm)
-        shoot(world, before=At(number, world.worker().sweep))
         world.consume()
         assert_one_hit(world)
 
@@ -467,11 +366,3 @@ def test_ranges_add_up_to_the_whole(table, count, parts):
         sum_of_all.merge(json.loads(json.dumps(drive(count(table, keys)).document())))
 
     assert sorted(sum_of_all.document()) == sorted(whole.document())
-
-
-def test_a_row_has_the_bytes_that_azure_charges():
-    # 4, keys of 3 + 4 characters; 8 for each property, and two for each character of its name
-    row = Row("a-b", "SS-X", "", {"T": "ab", "B": b"abc", "I": Int64(1), "F": True})
-
-    keys, names = 2 * (3 + 4), 4 * (8 + 2)
-    assert row_bytes(row) == 4 + keys + names + (2 * 2 + 4) + (3 + 4) + 8 + 1

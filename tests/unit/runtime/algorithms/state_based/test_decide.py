@@ -11,9 +11,7 @@ from runtime.algorithms.state_based.truncation import TruncationChoices, truncat
 from runtime.ledger.batch import BatchContext, OpenBatches, Seen
 from runtime.messages.parsing import prepare
 from runtime.versions.limits import MAX_STATE_BYTES
-from samples.shooting_range import app as shooting_range
 from tests.unit.handlers import onlooker
-from tests.unit.runtime.algorithms.game import fire, start
 from tests.unit.runtime.diary import DIARY, SKY, Wrote, delivery, misbehave, ponder, write
 from tests.unit.runtime.diary import app as diary_app
 from tests.unit.runtime.patience import PATIENCE
@@ -266,12 +264,6 @@ def test_an_unknown_message_that_is_not_newer_than_the_horizon_is_too_late(undat
 # A handler must return its next state and leave the one it was given alone; what it breaks, it breaks for itself.
 
 
-def test_a_changed_input_state_is_told_with_what_to_do():
-    (outcome,) = Worker(memory_table()).process(misbehave("set an attribute"))
-
-    assert "Diary mutated its input state: return a changed copy" in (outcome.error or "")
-
-
 def test_a_value_that_was_changed_into_one_that_is_written_alike_is_seen_by_no_later_message():
     # A list is written as a tuple is, so nothing shows; a replay would find the tuple.
     outcomes = Worker(memory_table()).process(write("a"), misbehave("set alike"), write("b"))
@@ -299,19 +291,6 @@ def test_an_unvalidated_result_is_stored_as_its_type_and_stops_no_later_message(
     assert (stored(table)[2].record.after is None) == (deed != "return a list for a tuple")
 
 
-def test_a_handler_that_fails_on_a_replay_only_breaks_nothing_that_is_stored(
-    table, monkeypatch: pytest.MonkeyPatch
-):
-    Worker(table).process(misbehave("fail under a dark sky", message_id="m-1"), write("a"))
-    before = stored(table)
-    monkeypatch.setitem(SKY, "colour", "black")
-
-    outcomes = Worker(table).process(misbehave("fail under a dark sky", message_id="m-1"), write("a"))
-
-    assert ends(outcomes) == ["replay_failed", "duplicate"]
-    assert stored(table) == before
-
-
 # A processor with guard makes a dead letter of a message whose handler looks past its context, and stores nothing.
 
 
@@ -334,14 +313,3 @@ def test_with_guard_the_message_is_a_dead_letter_that_names_call_line_and_remedy
     assert (outcome.error or "").startswith("datetime.now() in now (onlooker.py, line ")
     assert (outcome.error or "").endswith("use context.now.")
     assert made_by(table, "Onlooker", "h") == ["look captured"]
-
-
-def test_the_store_the_clock_and_the_publisher_work_beside_a_guarded_handler():
-    processor = Processor(shooting_range, memory_table(), publish, guard=True)
-
-    outcomes = [
-        drive(processor.process(each))[0] for each in (start(1, 5), fire(1, 5), fire(2, 6), fire(1, 5))
-    ]
-
-    assert ends(outcomes) == ["processed", "processed", "processed", "duplicate"]
-    assert [output.type for outcome in outcomes for output in outcome.outputs] == ["Hit", "Missed", "Hit"]

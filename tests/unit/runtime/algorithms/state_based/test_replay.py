@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from freezegun import freeze_time
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +22,7 @@ from samples.shooting_range.handlers import FireAt, ShootingRange, StartNewRound
 from tests.unit.handlers.processes import run_python
 from tests.unit.handlers.test_specifications import Bell as ChurchBell
 from tests.unit.handlers.test_specifications import Drew
-from tests.unit.runtime.diary import SKY, Wrote, app, delivery, write
+from tests.unit.runtime.diary import SKY, Wrote, delivery, write
 from tests.unit.runtime.tables import contents, memory_table
 from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker, ends, outputs, stored
 
@@ -49,21 +48,6 @@ def test_a_duplicate_is_told_the_time_the_captured_values_and_the_headers_of_the
     assert told(again).now == "2026-01-01T00:00:00+00:00"
     assert told(again).headers == (("attempt", "1"),)
     assert (told(again).colour, told(new).colour) == ("blue", "grey")
-
-
-def test_a_duplicate_is_told_the_time_of_the_first_handling_by_the_machines_clock():
-    table, published = memory_table(), list[Output]()
-
-    async def publish(output: Output) -> None:
-        published.append(output)
-
-    for moment in ("2026-01-01 00:00:00.000001", "2027-06-01 12:00:00"):
-        with freeze_time(moment):
-            drive(Processor(app, table, publish).process(write("a")))
-
-    first, again = published
-    assert told(first).now == "2026-01-01T00:00:00.000001+00:00"
-    assert again == first
 
 
 # What differs in a replay is told field by field, as far as that is known.

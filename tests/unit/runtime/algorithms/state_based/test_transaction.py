@@ -1,7 +1,5 @@
 """Transactions: what one commit holds, whatever messages and states are like."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +23,7 @@ from runtime.versions.run import Version
 from tests.unit.runtime.diary import DEEDS, DIARY, NOISE, SKY, misbehave, ponder, write
 from tests.unit.runtime.indexes import check_index
 from tests.unit.runtime.tables import memory_table, rows
-from tests.unit.runtime.worker import DAY, HOUR, NOW, Worker, ends, made_by, open_batches, outputs, stored
+from tests.unit.runtime.worker import DAY, HOUR, NOW, Worker, ends, made_by, open_batches, stored
 
 # More new versions than fit one transaction are stored in parts.
 
@@ -85,43 +83,6 @@ def _dying(table: Table, crash: int) -> Table:
     return intercepted
 
 
-def overtaken(table: Table) -> Table:
-    """Return the table, where another worker stores a version just before the second transaction."""
-
-    def interrupt(name: str, *_: object):
-        is_second = name == "transact" and raced.counts["transact"] == 2
-        return Worker(table).handle(write("theirs")) if is_second else None
-
-    raced = InterceptedTable(table, before=interrupt)
-    return raced
-
-
-@pytest.mark.usefixtures("tiny")
-def test_a_conflict_in_the_middle_redoes_only_what_is_not_stored(table):
-    messages = [write(str(number)) for number in range(10)]
-    outcomes = Worker(overtaken(table), batch="batch-1").process(*messages)
-
-    assert ends(outcomes) == ["processed"] * 10
-    assert made_by(table) == ["0", "1", "2", "3", "theirs", "4", "5", "6", "7", "8", "9"]
-    assert [outcome.version for outcome in outcomes] == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
-    assert len(outputs(outcomes)) == 10
-
-
-@pytest.mark.usefixtures("tiny")
-def test_a_copy_whose_outputs_are_in_hand_does_not_fail_the_batch_after_a_conflict(table):
-    # Given a handler that is not deterministic, and a part of its outcomes stored
-    outside = misbehave("draw from outside", message_id="outside")
-    messages = [outside, *(write(str(number)) for number in range(6)), outside]
-
-    # When what is in memory is dropped because of a conflict, and then its copy comes
-    batch = BatchContext("batch-1", open_batches("batch-1"))
-    outcomes = Worker(overtaken(table), batch=batch).process(*messages)
-
-    # Then the copy is a dead letter: nothing is lost, as the first delivery has the outputs
-    assert ends(outcomes) == ["processed"] * 7 + ["nondeterministic"]
-    assert len(outcomes[0].outputs) == 1
-
-
 def test_more_versions_than_a_transaction_holds(table):
     # 1,200 versions with 4,000 bytes each that compression does not make smaller are more than 4 MiB.
     counted = InterceptedTable(table)
@@ -149,14 +110,6 @@ def data_bytes(table: Table) -> list[int]:
         for (_, key), row in sorted(rows(table).items())
         if key.startswith("SS-SE-")
     ]
-
-
-def test_a_run_is_closed_at_its_number_of_versions(table, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(limits, "MAX_RUN_VERSIONS", 5)
-
-    Worker(table).process(*(ponder(str(number)) for number in range(12)))
-
-    assert runs(table) == [5, 5, 2]
 
 
 def test_a_run_is_closed_at_its_raw_bytes(table):
@@ -288,15 +241,6 @@ def test_a_large_state_is_stored_replayed_gone_on_from_and_returns_to_the_header
     assert ("State" in rows(table)[f"Diary-{DIARY}", "SS-HEAD"]) == (size <= HEADER_LIMIT)
     Worker(table).process(misbehave("burn the diary"))
     assert rows(table)[f"Diary-{DIARY}", "SS-HEAD"]["State"] == b'{"lines":[],"words":[],"weight":0.0}'
-
-
-def test_a_state_one_byte_over_the_limit_is_a_dead_letter(table):
-    line = line_for_state_of(MAX_STATE_BYTES)
-
-    outcomes = Worker(table).process(write(line + "x", message_id="large"), write("a"))
-
-    assert ends(outcomes) == ["state_too_large", "processed"]
-    assert made_by(table) == ["a"]
 
 
 def test_the_largest_version_that_is_taken_can_be_stored(table, monkeypatch: pytest.MonkeyPatch):

@@ -76,15 +76,6 @@ def table_with(**second: Any) -> Table:
     return table
 
 
-def test_everything_before_the_newest_run_goes_when_no_rule_keeps_it():
-    table = table_with()
-
-    truncated = truncate(table)
-
-    assert truncated == Truncated(KEY, 3, 3, 4, 4, OLD, bytes=truncated.bytes)
-    assert made_by(table) == ["newest"]
-
-
 LAST = {"older_than": None, "keep_last": 1}
 
 
@@ -150,18 +141,6 @@ def test_the_newest_run_is_kept_whatever_its_age(table):
     assert truncated.kept_from == 2
 
 
-@pytest.mark.parametrize(
-    ("keep_last", "kept"), [(0, "f"), (1, "f"), (2, "ef"), (3, "def"), (6, "abcdef"), (99, "abcdef")]
-)
-def test_so_many_last_versions_are_kept(table, keep_last, kept):
-    for line in "abcdef":
-        add(table, line)
-
-    truncate(table, older_than=None, keep_last=keep_last)
-
-    assert made_by(table) == list(kept)
-
-
 def test_a_run_goes_only_when_all_its_versions_may_go(table):
     Worker(table, clock=ToldClock(NOW - 2 * DAY), batch="done").process(
         write("a", enqueued_at=OLD), write("young", enqueued_at=NOW - 2 * DAY), write("c", enqueued_at=OLD)
@@ -183,21 +162,6 @@ def test_a_run_goes_only_when_all_its_versions_may_go(table):
 def test_rules_that_could_cut_too_much_are_refused(options, sentence):
     with pytest.raises(UsageError, match=sentence):
         TruncationChoices(**options).as_of(NOW, OpenBatches())
-
-
-def test_a_stream_that_is_not_there_is_none():
-    rules = TruncationChoices(older_than=DAY, acknowledged_after=0).as_of(NOW, OpenBatches())
-
-    assert drive(truncate_stream(memory_table(), KEY, rules, PATIENCE)) is None
-
-
-def test_truncating_again_changes_nothing():
-    table = table_with()
-    truncate(table)
-    before = contents(table)
-
-    assert truncate(table) == Truncated(KEY, 0, 0, 4, 4, OLD)
-    assert contents(table) == before
 
 
 def test_a_run_of_several_batches_goes_only_when_all_of_them_are_finished(table, monkeypatch):
@@ -308,16 +272,6 @@ def head(table):
 
     (summary,) = drive(first())
     return summary.head
-
-
-def test_the_horizon_is_the_newest_time_among_the_cut_messages(table):
-    for line, shift in (("a", 0), ("b", 3 * HOUR), ("c", HOUR), ("d", 4 * HOUR)):
-        add(table, line, enqueued_at=OLD + shift, written_at=OLD + 4 * HOUR)
-
-    truncate(table)
-
-    assert head(table).horizon == OLD + 3 * HOUR
-    assert head(table).kept_from == 4
 
 
 def test_the_redelivery_window_moves_the_horizon_further():

@@ -1,7 +1,5 @@
 """A truncation may die at any of its calls; what it leaves can be read, and a dry run tells exactly what a run does."""
 
-from __future__ import annotations
-
 from itertools import product
 from unittest.mock import patch
 

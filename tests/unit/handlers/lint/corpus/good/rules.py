@@ -1,7 +1,5 @@
 """Rules of a shop: value objects, an enum and plain functions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
