@@ -107,11 +107,7 @@ class BatchOptions:
         "If the replay of a duplicate differs from its record, make it a dead letter or fail the batch.",
         default="dead-letter",
     )
-    source: str | None = option(
-        "A namespace that separates the message ids of this log from those of other logs.",
-        metavar="NAME",
-        group="log",
-    )
+    source: str | None = option("A namespace for the message ids of this log.", metavar="NAME", group="log")
     log_format: Literal["parquet", "json"] | None = option(
         "The log's format. By default it follows from the file name.",
         name="--format",

@@ -57,16 +57,12 @@ METRICS: Mapping[str, Metric] = {
     "dead_letters": Metric("counter", _MESSAGES, ("handler", "reason"), "Rejected deliveries, by reason."),
     "published_outputs": Metric("counter", _MESSAGES, (), "Outputs that a target confirmed, with copies."),
     "conflicts": Metric("counter", "{conflict}", (), "Writes retried after a conflict."),
-    "store_failures": Metric(
-        "counter", "{request}", (), "Requests retried because the store was unavailable."
-    ),
+    "store_failures": Metric("counter", "{request}", (), "Requests retried after a store failure."),
     "store_request": Metric("histogram", _SECONDS, ("call",), "Requests to the store, by duration."),
     "held_messages": Metric("gauge", _MESSAGES, (), "Messages read and not yet acknowledged."),
     "oldest_message_age": Metric("gauge", _SECONDS, (), "Age of the oldest of these."),
     "source_lag": Metric("gauge", _MESSAGES, ("partition",), "Unacknowledged messages in Kafka."),
-    "unavailable_services": Metric(
-        "gauge", "{service}", (), "How many of source, target and store are unavailable."
-    ),
+    "unavailable_services": Metric("gauge", "{service}", (), "Unavailable services: source, target, store."),
     "batches": Metric("counter", "{batch}", (), "Batches and epochs that ended and were published."),
     "last_batch": Metric("gauge", _SECONDS, (), "Duration of the last published batch or epoch."),
     "last_batch_end": Metric("gauge", _SECONDS, (), "Unix time when it was published."),

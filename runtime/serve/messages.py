@@ -202,7 +202,7 @@ def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
     if url.partition(":")[0] not in _BROKERS or url.startswith("stdout:"):
         raise UsageError(
             "The source is invalid. Use stdin:, kafka://HOST:PORT/TOPIC,TOPIC?group=NAME, "
-            "amqp://USER:PASSWORD@HOST/VHOST?queue=NAME, azurequeue://HOST:PORT/QUEUE, servicebus://HOST/QUEUE, or "
+            "amqp://USER:PASSWORD@HOST/VHOST?queue=NAME, azurequeue://HOST:PORT/QUEUE, servicebus://HOST/QUEUE, "
             "env:NAME."
         )
     source: Source = _broker(url).source(url)

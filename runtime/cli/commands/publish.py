@@ -413,8 +413,7 @@ def publish(
     screen.put(documents[0] if batch is not None else {"batches": documents})
     if missing:
         raise NotPossibleError(
-            f"The outcomes of {counted(missing, 'batch')} are missing or merged: use --out if they were moved. All "
-            "other batches are published."
+            f"The outcomes of {counted(missing, 'batch')} are missing (use --out) or merged. All others are published."
         )
     if is_refused and not letters:
         raise typer.Exit(TOO_MANY_DEAD_LETTERS)

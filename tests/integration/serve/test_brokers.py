@@ -162,12 +162,12 @@ def test_a_pipe_is_handled_as_it_comes(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--from", "nats://here"], "A source is stdin:, kafka://"),
+        (["--from", "nats://here"], "The source is invalid. Use stdin:, kafka://"),
         (
             ["--from", "stdin:", "--publish", "samples.orders.post:post"],
-            "Outputs of a consumer go to stdout:",
+            "The target is invalid. Use stdout:",
         ),
-        (["--from", "stdin:", "--algorithm", "outbox"], "Live queues have the algorithm state-based only"),
+        (["--from", "stdin:", "--algorithm", "outbox"], "Live queues need the algorithm state-based"),
         (["--from", "kafka://here:9092/entries"], "A source in Kafka is written"),
     ],
 )

@@ -116,7 +116,7 @@ def test_a_scan_finds_the_same_in_one_process_and_by_ranges(played, function, pr
 )
 def test_as_much_is_forgotten_by_ranges_as_in_one_process(place, algorithm, is_elsewhere):
     if algorithm == "outbox":
-        with pytest.raises(UsageError, match="leave it out with outbox"):
+        with pytest.raises(UsageError, match="omit it with outbox"):
             evict(place.spark, app, at(place), timedelta(), algorithm=algorithm, ids=at(place))
     # Given two stores in which the same was played
     other = place.beside("other")

@@ -61,7 +61,7 @@ def test_an_old_name_is_answered_with_the_new_one(consistent, old, new):
     said = consistent(old, "--store", "sqlite:///store.db")
 
     assert (said.code, said.out) == (2, "")
-    assert said.err.endswith(f"Error: `consistent {old}` is `consistent {new}` now.\n")
+    assert said.err.endswith(f"Error: `consistent {old}` was renamed: use `consistent {new}`.\n")
 
 
 def test_a_variable_of_no_option_is_told(consistent, monkeypatch):

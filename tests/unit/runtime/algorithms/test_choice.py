@@ -27,7 +27,7 @@ def test_a_store_that_the_algorithm_does_not_use_is_refused(store, user):
     given: dict[str, Any] = {store: memory_table()}
 
     for algorithm in set(ALGORITHMS) - {user}:
-        with pytest.raises(UsageError, match=f"Only the algorithm {user} .*: leave it out with {algorithm}."):
+        with pytest.raises(UsageError, match=f"Only the algorithm {user} .*: omit it with {algorithm}."):
             Processor(diary.app, memory_table(), ignore, algorithm=algorithm, **given)
 
 

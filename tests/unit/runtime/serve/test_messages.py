@@ -120,7 +120,7 @@ def test_what_names_no_source_is_refused(url):
 
 @pytest.mark.parametrize("url", ["nats://here", "stdin:", "servicebus://here/entries", "module:function"])
 def test_what_names_no_target_is_refused(url):
-    with pytest.raises(UsageError, match="Outputs of a consumer go to"):
+    with pytest.raises(UsageError, match="The target is invalid"):
         open_settlement(url, Topic(), {})
 
 

@@ -195,7 +195,7 @@ def test_where_folders_are_not_moved_as_a_whole_epochs_are_not_compacted(out, mo
     monkeypatch.setattr(Folder, "moves_whole", False)
 
     assert EpochPlaces(out, "shots").working == out
-    with pytest.raises(UsageError, match="leave --compact-after out"):
+    with pytest.raises(UsageError, match="omit --compact-after"):
         EpochPlaces(out, "shots", compact_after=2)
 
 
