@@ -1,4 +1,6 @@
-"""Find paraphrases in the pages of the documentation, and fail where a page has one: `python scripts/plain_words.py`.
+"""Find paraphrases in the pages of the documentation, and count their words: `python scripts/plain_words.py`.
+
+Fails where a page has a paraphrase, or docs/ has more words than its ceiling.
 
 docs/glossary.md has the terms of the field. Vale would do this, but its package downloads a program when it runs.
 """
@@ -33,6 +35,9 @@ INSTEAD = {
 }
 """Paraphrases as regular expressions, and what to write."""
 
+MOST_WORDS = 45_000
+"""The ceiling of docs/: tokens with a letter or digit, code and tables included."""
+
 _CODE = re.compile(r"^ *```\w*\n.*?^ *```|`[^`\n]+`|\]\([^)]*\)", re.DOTALL | re.MULTILINE)
 _WORDS = {re.compile(rf"\b({words})\b", re.IGNORECASE): instead for words, instead in INSTEAD.items()}
 
@@ -46,14 +51,16 @@ def paraphrases(markdown: str) -> Iterator[tuple[int, str, str]]:
 
 
 def main() -> None:
-    """Print what was found, and exit with 1 where a page has any."""
+    """Print what was found, and exit with 1 where a page has any, or all pages together are too long."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     found = {str(page.relative_to(ROOT)): list(paraphrases(page.read_text())) for page in pages}
-    for page, words in found.items():
-        for line, paraphrase, instead in words:
+    for page, each in found.items():
+        for line, paraphrase, instead in each:
             print(f"{page}:{line}: {paraphrase}: write {instead}")
-    print(f"paraphrases: {sum(not words for words in found.values())} of {len(found)} pages have none")
-    sys.exit(any(found.values()))
+    print(f"paraphrases: {sum(not each for each in found.values())} of {len(found)} pages have none")
+    words = sum(len(re.findall(r"\S*\w\S*", page.read_text())) for page in pages[1:])  # without the README
+    print(f"words of docs {words:>37,} of {MOST_WORDS:>8,}{'  too many' if words > MOST_WORDS else ''}")
+    sys.exit(any(found.values()) or words > MOST_WORDS)
 
 
 if __name__ == "__main__":
