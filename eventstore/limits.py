@@ -42,7 +42,7 @@ _known_names: dict[str, int] = {}
 
 
 def refusal(operation: Operation, index: int, stored: str | None) -> errors.RowError | None:
-    """Return the error of an operation on a row with this ETag, None if the row does not exist; None if allowed."""
+    """Return the error of an operation, None if it is allowed. `stored`: the row's ETag, None if there is no row."""
     if stored is None:
         return errors.RowNotFoundError(operation.row_key, index) if operation.verb in CONDITIONAL else None
     if operation.verb is Verb.INSERT:

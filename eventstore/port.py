@@ -284,7 +284,7 @@ class LeavesTraces(Protocol):
     """Tables whose store keeps deleted or overwritten bytes until it reuses their space."""
 
     async def scrub(self) -> None:
-        """Rewrite all tables without deleted or overwritten bytes. Raises `StoreUnavailableError` if prevented."""
+        """Rewrite all tables without deleted bytes. Raises `StoreUnavailableError` if another process prevents it."""
 
 
 @runtime_checkable

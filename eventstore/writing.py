@@ -387,7 +387,7 @@ async def truncate(
 
 
 async def delete(target: StreamValue) -> None:
-    """Replace the header by a tombstone, and delete the rest. Without an ETag, completes a deletion too."""
+    """Replace the header by a tombstone, and delete all events and ids. Without an ETag, resume such a deletion."""
     partition, etag, version, was_deleted = target.partition, target.etag, target.version, False
     if etag is None:
         row = await partition.table.get(partition.key, partition.header)

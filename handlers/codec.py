@@ -296,7 +296,7 @@ def _may_be_odd(part: Any, config: ConfigDict) -> bool:  # noqa: ANN401 - a type
 def _find_odd(
     model_type: type[BaseModel], models: Collection[type[BaseModel]], parts: set[Any]
 ) -> dict[type, tuple[int, tuple[str, ...]]]:
-    """Return the number of fields and the names of those that may change in JSON, by model. Empty: compare all."""
+    """Return the number of fields, and the names of those that may change in JSON, by model. Empty if all may."""
     enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
     if (
         not _only_checks(model_type.__pydantic_core_schema__)

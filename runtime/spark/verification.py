@@ -169,7 +169,7 @@ class _Tally:
         self._rows += differing.values()
 
     def flush(self, *, at_end: bool = False) -> pa.RecordBatch:
-        """Return the differences collected so far and, with `at_end`, the counts. One more row holds the outputs."""
+        """Return the differences so far and, with `at_end`, the counts. The last row has the collected outputs."""
         names, rows = ("business_id", "message_id", "error", "version", *_KIND), []
         for row in (*self._rows, *(self._counts.values() if at_end else ())):
             changes = [asdict(change) for change in row.first.changes]

@@ -56,7 +56,7 @@ class AsOfBatch:
         return commit.batch == self.name or commit.written_at <= self.ended
 
     def has_newest(self, head: Head) -> bool:
-        """Return whether the newest version is included, and in the tail."""
+        """Return whether the newest version is included and stored in the tail."""
         return head.tail is not None and self.has(head.tail.segments[-1].commit)
 
     def last(self, run: Run) -> int | None:

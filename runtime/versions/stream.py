@@ -127,7 +127,7 @@ class Packed(NamedTuple):
 
 
 class Packer:
-    """Packs new versions into a segment or runs, and decides what is full. Those since the last run are *open*."""
+    """Packs new versions into a segment or runs, up to a full transaction. Versions since the last run are *open*."""
 
     def __init__(
         self, deliveries: Deliveries, head: Head, newest: NewestState, batch: str | None, number: int | None

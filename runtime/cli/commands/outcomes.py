@@ -48,7 +48,7 @@ def batches(
     and other batches fail if a message of these versions cannot be replayed. Also lists the targets to which outputs
     were published. One request for each listed batch, and one for each of its publications.
 
-    --prune AGE deletes the ledger rows of batches that ended so long ago, and the records of their publications with
+    --prune AGE deletes the ledger rows of batches that ended longer ago, and the records of their publications with
     dead letters of targets. Versions and outcomes stay. The id of a pruned batch counts as new, and needs another
     --out.
     """

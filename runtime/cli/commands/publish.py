@@ -184,7 +184,7 @@ def load_sender(spec: str) -> Callable[..., object]:
 
 @contextmanager
 def _sending(publishing: Publishing, doing: str, progress: StepProgress) -> Iterator[None]:
-    """Show what is done to a batch, and append to an error of the target how to resume."""
+    """Show the progress of a batch. Append to a `TargetError` how to resume."""
     tell_of_keys(publishing)
     target = publishing.target
     progress.step(f"{doing} batch {publishing.batch_id} to {target.name}, {target.promise}")
