@@ -21,5 +21,5 @@ def test_the_page_is_self_contained_escaped_and_for_dark_screens_too() -> None:
 
 def test_a_case_needs_a_log(tmp_path: Path) -> None:
     place = TablePlace(f"sqlite:///{tmp_path}/store.db", "games")
-    with pytest.raises(UsageError, match="need each other"):
+    with pytest.raises(UsageError, match="used together"):
         fork("LeaderBoard", "7f", states=place, into="trial", at=None, case=tmp_path / "case.json")
