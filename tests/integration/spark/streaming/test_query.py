@@ -64,7 +64,7 @@ def forget_the_last_commit(place):
 
 def test_each_epoch_is_a_batch_and_the_last_one_is_done_once(place, incoming):
     # Given a stream that has ended, but for the note of its last epoch
-    with pytest.raises(UsageError, match="leave keep_large out"):
+    with pytest.raises(UsageError, match="omit keep_large"):
         stream(place, incoming, keep_large=str(place.folder / "large"))
     assert stream(place, incoming, partitions=None) == [0, 1]
     before = all_outcomes(outcomes(place))

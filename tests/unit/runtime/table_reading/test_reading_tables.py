@@ -249,7 +249,7 @@ def test_a_state_that_its_columns_cannot_hold_is_named(read, columns):
             "a time or a batch, not both",
         ),
         (lambda url: read_state(url, "games", batch_id="b"), "There is no batch b"),
-        (lambda url: read_state(url, "games", app=shooting_range), "choose a handler too"),
+        (lambda url: read_state(url, "games", app=shooting_range), "needs a handler"),
         (lambda url: read_state(url, "games", handler="X", app=shooting_range), "The app has no handler X"),
         (
             lambda url: read_versions(url, "games", change_end_batch_id="b"),
