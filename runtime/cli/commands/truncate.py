@@ -23,7 +23,7 @@ from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import (
     DEFAULT_MASTER,
     AsJson,
-    AuxiliaryStores,
+    AuxiliaryStore,
     ScanOptions,
     SparkOptions,
     Yes,
@@ -286,9 +286,7 @@ class IdOptions:
     """The app and the table of processed message ids."""
 
     app: str = option("With an outbox: the App with the handlers.", default="", metavar="MODULE:ATTRIBUTE")
-    others: Annotated[AuxiliaryStores, only("deduplication_store", "deduplication_table")] = field(
-        default_factory=AuxiliaryStores
-    )
+    others: AuxiliaryStore = field(default_factory=AuxiliaryStore)
 
     def older_than(self, algorithm: str, choices: TruncationChoices) -> timedelta:
         """Return the age from which ids are deleted. Raises `UsageError` for missing or unsupported options."""
@@ -316,7 +314,7 @@ def _forget(
     yes: bool,
 ) -> tuple[dict[str, Any], str]:
     """Delete old message ids. Raises `BatchRefusedError` if the table uses another algorithm or table of ids."""
-    older_than, dry_run, ids = of.older_than(algorithm, choices), choices.dry_run, of.others.ids(states)
+    older_than, dry_run, ids = of.older_than(algorithm, choices), choices.dry_run, of.others.place(states)
     loaded = load_app(of.app)
     require_table(ids)
     elsewhere = None if ids == states else ids

@@ -20,7 +20,7 @@ from tests.unit.runtime.documents.letters_desk import Office, ask
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
 GAMES = ["--handler", "ShootingRange"]
-IDS_ELSEWHERE = ["--deduplication-store", "sqlite:///other.db", "--deduplication-table", "seen"]
+IDS_ELSEWHERE = ["--auxiliary-store", "sqlite:///other.db", "--auxiliary-table", "seen"]
 IDS = ["truncate", "--app", "samples.shooting_range:app", *ON_STORE]
 AT_ONCE = ["--older-than", "0s", "--allow-young"]
 DOCUMENTS = ["truncate", *ON_STORE, "--documents", "documents"]
