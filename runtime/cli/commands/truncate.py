@@ -288,21 +288,6 @@ class IdOptions:
     app: str = option("With an outbox: the App with the handlers.", default="", metavar="MODULE:ATTRIBUTE")
     others: AuxiliaryStore = field(default_factory=AuxiliaryStore)
 
-    def older_than(self, algorithm: str, choices: TruncationChoices) -> timedelta:
-        """Return the age from which ids are deleted. Raises `UsageError` for missing or unsupported options."""
-        age = choices.older_than
-        if not self.app or age is None:
-            raise UsageError(f"Deleting ids of the algorithm {algorithm} needs --app and --older-than AGE.")
-        if choices != TruncationChoices(
-            older_than=age, allow_young=choices.allow_young, dry_run=choices.dry_run
-        ):
-            raise UsageError(
-                "Ids have only the rule --older-than: omit the other rules, which are for versions."
-            )
-        choices.as_of(0, OpenBatches())
-        self.others.check(algorithm)
-        return timedelta(microseconds=age)
-
 
 def _forget(
     states: TablePlace,
@@ -314,7 +299,14 @@ def _forget(
     yes: bool,
 ) -> tuple[dict[str, Any], str]:
     """Delete old message ids. Raises `BatchRefusedError` if the table uses another algorithm or table of ids."""
-    older_than, dry_run, ids = of.older_than(algorithm, choices), choices.dry_run, of.others.place(states)
+    age, dry_run, ids = choices.older_than, choices.dry_run, of.others.place(states)
+    if not of.app or age is None:
+        raise UsageError(f"Deleting ids of the algorithm {algorithm} needs --app and --older-than AGE.")
+    if choices != TruncationChoices(older_than=age, allow_young=choices.allow_young, dry_run=dry_run):
+        raise UsageError("Ids have only the rule --older-than: omit the other rules, which are for versions.")
+    choices.as_of(0, OpenBatches())
+    of.others.check(algorithm)
+    older_than = timedelta(microseconds=age)
     loaded = load_app(of.app)
     require_table(ids)
     elsewhere = None if ids == states else ids
