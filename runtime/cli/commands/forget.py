@@ -135,7 +135,7 @@ async def _find_traces(
         traces = {business_id: trace for business_id, trace in found.items() if trace is not None}
         used = {trace.algorithm for trace in traces.values()}
         elsewhere = None if places.other == places.states else (places.other.store, places.other.table)
-        for algorithm in used.intersection(_WITH_OTHER):
+        for algorithm in (each for each in _WITH_OTHER if each in used):
             await Ledger(tables.states, system_clock).check_table(described_algorithm(algorithm, elsewhere))
         names: list[str] = []
         for business_id in traces:
