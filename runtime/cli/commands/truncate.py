@@ -92,7 +92,7 @@ class PolicyOptions:
             screen.put({"policies": [*map(_document, policies)]}, _table(policies))
         else:
             found = on_table(states, partial(self._find, scope)).scope
-            confirm(f"Removing the {'hold' if self.hold else 'rules'} for {found}", yes=yes)
+            confirm(f"Removing the {'hold' if self.hold else 'rules'} for {found}", yes=yes, hint="")
             # Removing rules never lifts a hold.
             change: dict[str, Any] = {"hold": False} if self.hold else {"rules": None}
             policy = on_table(states, lambda table: Policies(table, system_clock).change(found, **change))
