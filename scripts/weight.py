@@ -19,14 +19,14 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 49_002,
-    "product modules": 210,
-    "import lines, % of product": 7.3,
-    "modules with a single importer": 32,
-    "modules that runtime.spark.batch imports": 79,
-    "test lines": 73_710,
+    "product lines": 46_555,
+    "product modules": 193,
+    "import lines, % of product": 6.7,
+    "modules with a single importer": 29,
+    "modules that runtime.spark.batch imports": 71,
+    "test lines": 70_043,
     "make targets": 12,
-    "extras": 13,
+    "extras": 9,
 }
 """They are lowered as the code becomes lighter: 38,000 lines in 190 modules are aimed at."""
 

@@ -20,7 +20,7 @@ from handlers import App
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.checks import check_batch, check_folder
 from runtime.cli.console import counted, make_table
-from runtime.cli.options import AuxiliaryStores, SparkOptions
+from runtime.cli.options import AuxiliaryStore, SparkOptions
 from runtime.errors import BatchFailedError, BatchHeldBackError, TargetError
 from runtime.file_systems import within
 from runtime.ledger.ledger import BatchRecord, describe
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _given: ContextVar[Sequence[str] | None] = ContextVar("arguments", default=None)
 
-_STORES = ("--store", "--deduplication-store", "--token-store", "--publish", "--to", "--keys", "--header")
+_STORES = ("--store", "--auxiliary-store", "--publish", "--to", "--keys", "--header")
 _SECRETS = ("accountkey=", "sharedaccesskey=", "sharedaccesssignature=", "sig=", "password=")
 _IN_URL = re.compile(r"://[^/@]*:(?!\d*(/|$)).+@", re.DOTALL)  # a password in a URL
 
@@ -252,19 +252,20 @@ class BatchChoices:
     metrics_file: Path | None = option(
         "Add metrics to FILE for node_exporter.", dir_okay=False, group="batch"
     )
-    others: AuxiliaryStores = field(default_factory=AuxiliaryStores)
+    others: AuxiliaryStore = field(default_factory=AuxiliaryStore)
     spark: SparkOptions
 
     def options(self, options: BatchOptions) -> BatchOptions:
         """Return the options with auxiliary stores and metrics. Raises `UsageError` for contradictory options."""
         self.others.check(options.algorithm)
-        ids, tokens = self.others.ids(self.states), self.others.tokens(self.states)
-        self.spark.check_scope(self.states, ids, tokens)
+        other = self.others.place(self.states)
+        self.spark.check_scope(self.states, other)
+        elsewhere = None if other == self.states else other
         return replace(
             options,
             metrics=Metrics(is_on=self.metrics_file is not None or has_meters(), file=self.metrics_file),
-            deduplication_store=None if ids == self.states else ids,
-            token_store=None if tokens == self.states else tokens,
+            deduplication_store=elsewhere if options.algorithm == "deduplication-store" else None,
+            token_store=elsewhere if options.algorithm == "tokens" else None,
         )
 
     def check(self, app: App, options: BatchOptions, *, must_exist: bool = True) -> bool:

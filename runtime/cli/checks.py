@@ -228,7 +228,7 @@ def on_table(place: TablePlace, work: Callable[[Table], Awaitable[T]]) -> T:
     return asyncio.run(_work(store, place.table, work))
 
 
-def confirm(deed: str, *, yes: bool) -> None:
+def confirm(deed: str, *, yes: bool, hint: str = ", or try --dry-run first") -> None:
     """Ask for confirmation of an irreversible action, unless `yes` is set.
 
     Raises `UsageError` if there is no terminal, and `typer.Abort` if the user declines.
@@ -236,7 +236,7 @@ def confirm(deed: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{deed} cannot be undone: confirm with --yes, or try --dry-run first.")
+        raise UsageError(f"{deed} cannot be undone: confirm with --yes{hint}.")
     typer.confirm(f"{deed} cannot be undone. Continue?", abort=True, err=True)
 
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 import typer
 
 from eventstore import KeyRange, Table, connect
-from runtime.algorithms.choice import check_stores
 from runtime.batch_options import TablePlace
 from runtime.cli.checks import on_table, require_table
 from runtime.cli.sessions import check_place, settings_for, working
@@ -318,38 +317,29 @@ Messages = Annotated[
 
 
 @dataclass(frozen=True)
-class AuxiliaryStores:
-    """The locations of the de-duplication store and the token store."""
+class AuxiliaryStore:
+    """The location of message ids or tokens, for the algorithms that may keep them in another table."""
 
     GROUP: ClassVar[str | None] = "stores"
 
-    deduplication_store: str | None = option(
-        "With --algorithm deduplication-store: the store of message ids. Default: --store.", metavar="URL"
+    auxiliary_store: str | None = option(
+        "With --algorithm deduplication-store or tokens: the store of message ids or tokens. Default: --store.",
+        metavar="URL",
     )
-    deduplication_table: str | None = option(
-        "With --algorithm deduplication-store: the table of message ids. Default: --table.", metavar="NAME"
-    )
-    token_store: str | None = option(
-        "With --algorithm tokens: the store of tokens. Default: --store.", metavar="URL"
-    )
-    token_table: str | None = option(
-        "With --algorithm tokens: the table of tokens. Default: --table.", metavar="NAME"
+    auxiliary_table: str | None = option(
+        "With --algorithm deduplication-store or tokens: their table. Default: --table.", metavar="NAME"
     )
 
-    def ids(self, states: TablePlace) -> TablePlace:
-        """Return the table of message ids. An omitted store or table name defaults to that of the states."""
-        return TablePlace(self.deduplication_store or states.store, self.deduplication_table or states.table)
-
-    def tokens(self, states: TablePlace) -> TablePlace:
-        """Return the table of tokens. An omitted store or table name defaults to that of the states."""
-        return TablePlace(self.token_store or states.store, self.token_table or states.table)
+    def place(self, states: TablePlace) -> TablePlace:
+        """Return the table. An omitted store or table name defaults to that of the states."""
+        return TablePlace(self.auxiliary_store or states.store, self.auxiliary_table or states.table)
 
     def check(self, algorithm: str) -> None:
-        """Raise `UsageError` for a store that the algorithm does not use."""
-        ids = self.deduplication_store or self.deduplication_table
-        check_stores(
-            algorithm, deduplication_store=ids or None, token_store=self.token_store or self.token_table
-        )
+        """Raise `UsageError` if the algorithm uses no other table."""
+        if self != AuxiliaryStore() and algorithm not in ("deduplication-store", "tokens"):
+            raise UsageError(
+                f"Only the algorithms deduplication-store and tokens have an auxiliary store: omit it with {algorithm}."
+            )
 
 
 @dataclass(frozen=True)

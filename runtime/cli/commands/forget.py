@@ -1,7 +1,7 @@
 """`consistent forget`: erase business objects."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from runtime.batch_options import TablePlace
 from runtime.cli.checks import confirm, require_table
 from runtime.cli.console import Screen, counted, make_table
 from runtime.cli.failures import NotPossibleError, needing
-from runtime.cli.options import AsJson, AuxiliaryStores, Yes, argument
+from runtime.cli.options import AsJson, AuxiliaryStore, Yes, argument
 from runtime.clock import moment, system_clock
 from runtime.documents import ListedDocuments, existing_documents, object_folder
 from runtime.ledger.ledger import Ledger
@@ -31,7 +31,7 @@ def forget(
     business_ids: Annotated[list[str], argument("BUSINESS_ID...", "The ids of the business objects.")],
     *,
     states: TablePlace,
-    others: AuxiliaryStores,
+    others: AuxiliaryStore,
     restart: bool = flag(
         "Start a new history with messages enqueued from now on, instead of rejecting all messages."
     ),
@@ -59,7 +59,7 @@ def forget(
     SQLite file is rewritten, so that no free page or log contains it. After an interruption the objects reject
     messages; run the command again to finish.
     """
-    places = _Places(*map(require_table, (states, others.ids(states), others.tokens(states))))
+    places = _Places(require_table(states), require_table(others.place(states)))
     spelled = list(dict.fromkeys(each for id_ in business_ids for each in (id_, canonical(id_))))
     stored = existing_documents(documents) if documents is not None else None
     traces, kept = asyncio.run(_find_traces(places, handler, spelled, stored))
@@ -85,7 +85,7 @@ def forget(
                 f"A policy holds {', '.join(held)}: lift the hold first (`truncate --policy remove --hold`)."
             )
         confirm(f"Erasing {counted(len(traces), 'object')} of {handler}", yes=yes)
-        asyncio.run(_erase(places, handler, list(traces), documents=stored, restart=restart))
+        asyncio.run(_erase(places, handler, traces, documents=stored, restart=restart))
         then = "starts a new history" if restart else "rejects all messages"
         screen.note(f"Erased. From now on {handler} {then} for {', '.join(traces)}.")
     objects = [
@@ -104,21 +104,23 @@ def forget(
     )
 
 
+_WITH_OTHER = ("deduplication-store", "tokens")  # the algorithms that may use another table
+
+
 @dataclass(frozen=True, slots=True)
 class _Places:
     states: TablePlace
-    ids: TablePlace
-    tokens: TablePlace
+    other: TablePlace  # of ids or tokens
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Tables]:
-        places = (self.states, self.ids, self.tokens)
+    async def open(self, used: Collection[str | None] = _WITH_OTHER) -> AsyncIterator[Tables]:
         async with AsyncExitStack() as stack:
             opened = {}
-            for place in dict.fromkeys(places):
+            for place in dict.fromkeys((self.states, self.other)):
                 store = await stack.enter_async_context(connect(place.store))
                 opened[place] = await store.table(place.table, make=False)
-            yield Tables(*(opened[place] for place in places))
+            states, other = opened[self.states], opened[self.other]
+            yield Tables(states, *(other if algorithm in used else states for algorithm in _WITH_OTHER))
 
 
 async def _find_traces(
@@ -132,11 +134,9 @@ async def _find_traces(
         found = {business_id: await find_trace(tables, handler, business_id) for business_id in business_ids}
         traces = {business_id: trace for business_id, trace in found.items() if trace is not None}
         used = {trace.algorithm for trace in traces.values()}
-        for algorithm, place in (("deduplication-store", places.ids), ("tokens", places.tokens)):
-            if algorithm in used:
-                elsewhere = None if place == places.states else (place.store, place.table)
-                described = described_algorithm(algorithm, elsewhere)
-                await Ledger(tables.states, system_clock).check_table(described)
+        elsewhere = None if places.other == places.states else (places.other.store, places.other.table)
+        for algorithm in (each for each in _WITH_OTHER if each in used):
+            await Ledger(tables.states, system_clock).check_table(described_algorithm(algorithm, elsewhere))
         names: list[str] = []
         for business_id in traces:
             if documents is None:
@@ -146,9 +146,9 @@ async def _find_traces(
         return traces, names
 
 
-async def _erase(places: _Places, handler: str, business_ids: Sequence[str], **how: Any) -> None:  # noqa: ANN401 - of `erase`
-    async with places.open() as tables:
-        for business_id in business_ids:
+async def _erase(places: _Places, handler: str, traces: Mapping[str, Trace], **how: Any) -> None:  # noqa: ANN401 - of `erase`
+    async with places.open({trace.algorithm for trace in traces.values()}) as tables:
+        for business_id in traces:
             await erase(tables, handler, business_id, system_clock(), retries=RetryPolicy(), **how)
         await scrub(tables)
 

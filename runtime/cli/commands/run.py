@@ -17,7 +17,7 @@ from runtime.cli.checks import check_folder, check_log, check_source, load_app
 from runtime.cli.commands.publish import PublishTo, publish_done, tell_of_keys
 from runtime.cli.console import Screen, counted
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError
-from runtime.cli.options import AppSpec, AsJson, AuxiliaryStores, Messages, SparkOptions, only
+from runtime.cli.options import AppSpec, AsJson, AuxiliaryStore, Messages, SparkOptions, only
 from runtime.errors import UsageError
 from runtime.ledger.batch import DeadLetterLimit
 from runtime.messages.limits import MessageLimits
@@ -298,7 +298,7 @@ def tokens(
     options: Annotated[BatchOptions, only("source", "log_format")],
     states: TablePlace,
     out: str = option("The folder for the log with tokens, in Parquet.", default=REQUIRED, metavar="LOG"),
-    others: Annotated[AuxiliaryStores, only("token_store", "token_table")],
+    others: AuxiliaryStore,
     limits: MessageLimits,
     spark: SparkOptions,
     as_json: AsJson = False,
@@ -317,7 +317,7 @@ def tokens(
     loaded = load_app(app)
     from runtime.spark.outbox import issue_tokens
 
-    place = others.tokens(states)
+    place = others.place(states)
     spark.check_scope(states, place)
     log_bytes = check_log(messages, spark.place, options.log_format, options.source)
     with spark.working("Stopped. Run the same command again.", log_bytes) as (session, progress):

@@ -23,7 +23,7 @@ from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import (
     DEFAULT_MASTER,
     AsJson,
-    AuxiliaryStores,
+    AuxiliaryStore,
     ScanOptions,
     SparkOptions,
     Yes,
@@ -92,7 +92,7 @@ class PolicyOptions:
             screen.put({"policies": [*map(_document, policies)]}, _table(policies))
         else:
             found = on_table(states, partial(self._find, scope)).scope
-            confirm(f"Removing the {'hold' if self.hold else 'rules'} for {found}", yes=yes)
+            confirm(f"Removing the {'hold' if self.hold else 'rules'} for {found}", yes=yes, hint="")
             # Removing rules never lifts a hold.
             change: dict[str, Any] = {"hold": False} if self.hold else {"rules": None}
             policy = on_table(states, lambda table: Policies(table, system_clock).change(found, **change))
@@ -286,24 +286,7 @@ class IdOptions:
     """The app and the table of processed message ids."""
 
     app: str = option("With an outbox: the App with the handlers.", default="", metavar="MODULE:ATTRIBUTE")
-    others: Annotated[AuxiliaryStores, only("deduplication_store", "deduplication_table")] = field(
-        default_factory=AuxiliaryStores
-    )
-
-    def older_than(self, algorithm: str, choices: TruncationChoices) -> timedelta:
-        """Return the age from which ids are deleted. Raises `UsageError` for missing or unsupported options."""
-        age = choices.older_than
-        if not self.app or age is None:
-            raise UsageError(f"Deleting ids of the algorithm {algorithm} needs --app and --older-than AGE.")
-        if choices != TruncationChoices(
-            older_than=age, allow_young=choices.allow_young, dry_run=choices.dry_run
-        ):
-            raise UsageError(
-                "Ids have only the rule --older-than: omit the other rules, which are for versions."
-            )
-        choices.as_of(0, OpenBatches())
-        self.others.check(algorithm)
-        return timedelta(microseconds=age)
+    others: AuxiliaryStore = field(default_factory=AuxiliaryStore)
 
 
 def _forget(
@@ -316,7 +299,14 @@ def _forget(
     yes: bool,
 ) -> tuple[dict[str, Any], str]:
     """Delete old message ids. Raises `BatchRefusedError` if the table uses another algorithm or table of ids."""
-    older_than, dry_run, ids = of.older_than(algorithm, choices), choices.dry_run, of.others.ids(states)
+    age, dry_run, ids = choices.older_than, choices.dry_run, of.others.place(states)
+    if not of.app or age is None:
+        raise UsageError(f"Deleting ids of the algorithm {algorithm} needs --app and --older-than AGE.")
+    if choices != TruncationChoices(older_than=age, allow_young=choices.allow_young, dry_run=dry_run):
+        raise UsageError("Ids have only the rule --older-than: omit the other rules, which are for versions.")
+    choices.as_of(0, OpenBatches())
+    of.others.check(algorithm)
+    older_than = timedelta(microseconds=age)
     loaded = load_app(of.app)
     require_table(ids)
     elsewhere = None if ids == states else ids

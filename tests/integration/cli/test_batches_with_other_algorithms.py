@@ -20,7 +20,7 @@ from tests.plugins.spark import Workplace
 
 APP = ["--app", "bank:app"]
 SPARK = ["--master", "local[2]"]
-ELSEWHERE = ["--deduplication-store", "sqlite:///ids.db", "--deduplication-table", "seen"]
+ELSEWHERE = ["--auxiliary-store", "sqlite:///ids.db", "--auxiliary-table", "seen"]
 
 
 @dataclass(frozen=True)

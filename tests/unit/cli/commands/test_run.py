@@ -87,16 +87,16 @@ def test_limits_of_messages_and_of_handlers(consistent, begun):
 
 
 def test_the_algorithm_and_where_its_store_is(consistent, begun, tmp_path):
-    consistent(*REQUIRED, "--algorithm", "tokens", "--token-table", "tokens")
+    consistent(*REQUIRED, "--algorithm", "tokens", "--auxiliary-table", "tokens")
     assert begun.options.algorithm == "tokens"
     assert begun.options.token_store == TablePlace(f"sqlite:///{tmp_path}/store.db", "tokens")
     assert begun.options.deduplication_store is None
 
-    consistent(*REQUIRED, "--algorithm", "deduplication-store", "--deduplication-store", "sqlite:///ids.db")
+    consistent(*REQUIRED, "--algorithm", "deduplication-store", "--auxiliary-store", "sqlite:///ids.db")
     assert begun.options.deduplication_store == TablePlace(f"sqlite:///{tmp_path}/ids.db", "games")
     assert begun.options.token_store is None
 
-    consistent(*REQUIRED, "--algorithm", "tokens", "--token-store", "sqlite:///store.db")
+    consistent(*REQUIRED, "--algorithm", "tokens", "--auxiliary-store", "sqlite:///store.db")
     assert begun.options.token_store is None, "that is the table of the states"
 
 

@@ -20,7 +20,7 @@ from tests.unit.runtime.documents.letters_desk import Office, ask
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
 GAMES = ["--handler", "ShootingRange"]
-IDS_ELSEWHERE = ["--deduplication-store", "sqlite:///other.db", "--deduplication-table", "seen"]
+IDS_ELSEWHERE = ["--auxiliary-store", "sqlite:///other.db", "--auxiliary-table", "seen"]
 IDS = ["truncate", "--app", "samples.shooting_range:app", *ON_STORE]
 AT_ONCE = ["--older-than", "0s", "--allow-young"]
 DOCUMENTS = ["truncate", *ON_STORE, "--documents", "documents"]
@@ -174,7 +174,7 @@ def test_it_deletes_what_counts_for_nothing_once_that_is_old_enough(consistent, 
 def test_a_store_of_documents_that_cannot_be_opened_is_a_wrong_usage(consistent, office):
     done = consistent(*DOCUMENTS[:-1], "ftp://host/folder")
     assert done.code == 2
-    assert "ftp://, cannot be opened" in done.err
+    assert "ftp:// cannot be opened" in done.err
 
 
 @pytest.mark.parametrize("command", [["truncate"], ["forget", "Desk", "d-1"]], ids=["truncate", "forget"])

@@ -150,5 +150,5 @@ def test_a_folder_that_cannot_be_written_is_an_answer_that_did_not_come(tmp_path
     (tmp_path / "file").write_text("in the way")
     documents = FolderDocuments(str(tmp_path / "file"))
     reference = DocumentReference(name="a/b.txt", sha256="", size=1, media_type="text/plain")
-    with pytest.raises(StoreUnavailableError, match="store of documents did not answer"):
+    with pytest.raises(StoreUnavailableError, match="document store did not answer"):
         drive(documents.prepare(reference, b"x"))

@@ -75,7 +75,7 @@ def test_it_is_undone_by_switching_back_until_a_batch(store: Store, world: World
 
 def test_it_is_refused_for_what_came_in_and_for_what_was_forgotten_since(store: Store, world: World) -> None:
     world.run([("m4", Paid(account="a0", amount=1))], bank("same"))
-    with pytest.raises(UsageError, match="not handled again"):
+    with pytest.raises(UsageError, match="not reprocessed"):
         drive(switch(store, "first", "second"))
     reprocess(world.table, drive(store.table("second")), world.log[-1:], bank("fee"), bank("same"))
 

@@ -249,11 +249,11 @@ def test_a_state_that_its_columns_cannot_hold_is_named(read, columns):
             "a time or a batch, not both",
         ),
         (lambda url: read_state(url, "games", batch_id="b"), "There is no batch b"),
-        (lambda url: read_state(url, "games", app=shooting_range), "needs a handler"),
+        (lambda url: read_state(url, "games", app=shooting_range), "An app needs a handler"),
         (lambda url: read_state(url, "games", handler="X", app=shooting_range), "The app has no handler X"),
         (
             lambda url: read_versions(url, "games", change_end_batch_id="b"),
-            "need the option for the change feed",
+            "need the option read_change_feed",
         ),
         (
             lambda url: read_versions(url, "games", since="2026-01-02", until="2026-01-01"),
