@@ -138,11 +138,3 @@ def test_redeliveries_of_what_has_no_stream_share_a_letter():
 
     (letter,) = drive(world.table.query(PARTITION, "!", "~")).rows
     check_letter(letter)
-    old = Envelope.of("m-1", "Unknown", "{}", headers=A)
-    with pytest.MonkeyPatch.context() as patch:  # the key of earlier releases
-        patch.setattr("runtime.dead_letters.without_trace", lambda headers: headers)
-        drive(world.processor.process(old))
-    found = drive(world.table.query(PARTITION, "!", "~")).rows
-    assert len(found) == 2
-    for each in found:
-        check_letter(each)
