@@ -1,6 +1,5 @@
 """Batches: every message takes effect once, with each algorithm, on every store; what cannot begin is refused."""
 
-import itertools
 import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -193,27 +192,6 @@ app = App(Notebook)
 def note(text, number, **fields):
     body = json.dumps({"book": "b", "text": text})
     return {"message_id": message_id(number), "type": "Note", "body": body, **fields}
-
-
-ORDERED = [
-    note("1", 9, sequence=1, enqueued_at="2026-01-05T00:00:00Z"),
-    note("2", 8, sequence=2),
-    note("3", 1, sequence=3, enqueued_at="2026-01-01T00:00:00Z"),
-    note("4", 2, sequence=3, enqueued_at="2026-01-02T00:00:00Z"),
-    note("5", 3, sequence=3, enqueued_at="2026-01-02T00:00:00Z"),
-    note("6", 7, enqueued_at="2026-01-01T00:00:00Z"),
-    note("7", 5),
-    note("8", 6),
-]
-
-
-@pytest.mark.parametrize("turn", [3, *(pytest.param(each, marks=pytest.mark.thorough) for each in (1, 5))])
-def test_whatever_the_order_of_the_log(place, turn):
-    place.app = app
-    rows = list(itertools.islice(itertools.cycle(ORDERED), turn, turn + len(ORDERED)))
-    place.run(write_lines(place.folder / "log.jsonl", reversed(rows)))
-    ((_, state),) = heads(place.store, place.table).values()
-    assert json.loads(state)["seen"] == ["1", "2", "3", "4", "5", "6", "7", "8"]
 
 
 def test_what_looks_is_a_dead_letter_and_what_does_not_is_handled(place):

@@ -65,17 +65,6 @@ def test_running_it_again_returns_what_was_published(batch, tmp_path, is_copied)
     assert not list(tmp_path.glob("*.calls"))
 
 
-@pytest.mark.parametrize("change", ["content", "option", "folder"])
-def test_the_same_id_with_something_else_is_refused(batch, tmp_path, change):
-    other: dict[str, dict[str, Any]] = {
-        "content": {"messages": write_lines(tmp_path / "log.jsonl", [start(1, 5), fire(2, 6)])},
-        "option": {"cascade": False},
-        "folder": {"out": str(tmp_path / "elsewhere")},
-    }
-    with pytest.raises(BatchRefusedError, match="Batch night"):
-        batch.run(**other[change])
-
-
 @pytest.mark.thorough
 def test_an_id_that_was_pruned_needs_another_folder_and_gives_the_outputs_as_duplicates(place):
     # Given a batch whose row the ledger has forgotten

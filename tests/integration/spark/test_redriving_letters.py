@@ -169,22 +169,6 @@ def test_a_body_is_mended_by_hand(boxes):
 
 
 @pytest.mark.thorough
-def test_an_edit_that_is_refused_again_is_the_letter_now(boxes):
-    run(boxes, "one", row(1, "Sent", {"box": "b", "parcel": "many"}, business_id="b"))
-    line = json.loads(to_line(*waiting(boxes))) | {"body": {"box": "b", "parcel": "few"}}
-
-    assert statuses(again(boxes, edits=[json.dumps(line)])) == {message_id(1): ["invalid_body"]}
-
-    (found,) = waiting(boxes)
-    assert json.loads(found.letter.envelope.body) == {"box": "b", "parcel": "few"}
-    assert found.letter.tries == 2
-    with pytest.raises(UsageError, match="1 of 1 edited lines match no selected letter"):
-        again(boxes, edits=[json.dumps(line | {"letter": "17"})])
-    with pytest.raises(UsageError):
-        again(boxes, edits=[])  # not all
-
-
-@pytest.mark.thorough
 def test_a_type_that_was_unknown_goes_to_the_handler_that_was_added(boxes):
     run(boxes, "one", row(1, "Returned", {"box": "b"}), row(2, "Lost", {"box": "b"}))
     run(boxes, "two", row(1, "Returned", {"box": "b"}))

@@ -104,16 +104,6 @@ def test_rounds_go_on_until_no_handler_takes_an_output(place):
     assert sum(": 1 outcomes, " in each for each in said) == 4
 
 
-@pytest.mark.connect
-@pytest.mark.thorough
-def test_a_cascade_that_does_not_end_stops_and_can_be_resumed(place):
-    place.app = app
-    log = write_lines(place.folder / "log.jsonl", [row(1, "Ping", {"key": "a", "left": 3})])
-    with pytest.raises(BatchFailedError, match="has not ended after 2 rounds"):
-        place.run(log, cascade=True, batch_id="night", max_rounds=2)
-    assert by_status(place.run(log, cascade=True, batch_id="night")) == {("Player", "processed"): 4}
-
-
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "a file is deleted": lambda batch: next((batch / "round=0").glob("*.parquet")).unlink(),
     "a file is cut": lambda batch: cut(next((batch / "round=1").glob("*.parquet"))),

@@ -253,12 +253,6 @@ def test_an_empty_range_a_missing_topic_and_a_broker_that_is_away_are_told(topic
         place.run(f"kafka://{topic.server.address}")
 
 
-def test_a_broker_that_is_away_is_an_error_with_its_name(place, monkeypatch):
-    monkeypatch.setattr(module, "_SECONDS", 1.0)
-    with pytest.raises(LogError, match=r"127\.0\.0\.1:1/shots cannot be read"):
-        place.run("kafka://127.0.0.1:1/shots")
-
-
 def test_a_partition_that_is_added_later_changes_no_batch_that_began(topic, place, monkeypatch):
     topic.send(ROWS)
     monkeypatch.setattr("runtime.spark.batch.Rounds._commit", lambda *_, **__: 1 / 0)

@@ -1,7 +1,6 @@
 """Logs in one form: what is wrong with a row or is too large is a dead letter, and all else is as it was."""
 
 import json
-from collections import Counter as Tally
 from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import sha256
@@ -435,19 +434,6 @@ def test_large_messages_among_good_ones(place, form):
     }
     found = {json.loads(line)["message_id"]: json.loads(line) for line in lines}
     assert found == {row["message_id"]: row for row in rows[1:-1]}
-
-
-@pytest.mark.thorough
-def test_420_bodies_of_1_mb_that_are_none(place):
-    place.app = rooms
-    bodies = [*["x" * 10**6] * 420, json.dumps(said(1)["body"])]
-    names = [f"m-{number}" for number in range(len(bodies))]
-    path = place.folder / "log.parquet"
-    pq.write_table(pa.table({"message_id": names, "type": ["Said"] * len(bodies), "body": bodies}), path)
-
-    reasons = Tally(row.reason for row in place.run(str(path)).select("reason").collect())
-
-    assert reasons == {"invalid_body": 420, None: 1}
 
 
 @pytest.mark.thorough

@@ -26,7 +26,6 @@ from runtime.spark.logs.normalise import normalise
 from runtime.spark.logs.read import _schema_of, describe_input, find_on_disk, open_log, write_log
 from runtime.spark.streaming.query import open_source
 from tests.support.logs import fire, message_id, start, write_lines
-from tests.support.outcomes import by_status
 
 ROWS = [start(1, 5), fire(2, 5)]
 IDS = [row["message_id"] for row in ROWS]
@@ -157,37 +156,6 @@ def test_bodies_that_are_structs_or_dicts(spark):
     # In a struct a field that is missing is null, and so is left out.
     without = [bodies[0], {"game_id": "g", "player": {"name": "Ä"}}]
     assert read(pa.Table.from_pandas(pd.DataFrame(columns))) == (without, columns["headers"])
-
-
-def test_other_columns_are_of_no_account(spark):
-    # Not of literals, which Spark's optimiser would put into each expression: that takes half a minute.
-    types = f"{NAMES}, extra struct<m: map<string, int>>"
-    log = spark.createDataFrame([("a", "Other", "{}", {"m": {"k": 1}})], types)
-    (row,) = normalise(log).collect()
-    assert (row["message_id"], row["problem"]) == ("a", None)
-
-
-@pytest.mark.thorough
-def test_logs_with_and_without_the_optional_columns_give_the_same(place):
-    # Given a log with all columns, in Parquet and in JSON lines, and one with the required columns only
-    rows = [
-        {
-            **start(1, 5),
-            "enqueued_at": "2026-01-01T00:00:00Z",
-            "headers": {"tenant": "a"},
-            "business_id": None,
-        },
-        {**fire(2, 5), "enqueued_at": "2026-01-01T00:00:01.5+00:00", "headers": None, "business_id": None},
-    ]
-    lines = write_lines(place.folder / "log.jsonl", rows)
-    all_of_it, bare = str(place.folder / "log.parquet"), str(place.folder / "bare.parquet")
-    place.spark.read.schema(COLUMNS).json(lines).write.parquet(all_of_it)
-    place.spark.read.parquet(all_of_it).select("message_id", "type", "body").write.parquet(bare)
-
-    # When the first runs, and then the others as further batches, then they are the same messages
-    assert by_status(place.run(lines)) == {("ShootingRange", "processed"): 2}
-    for log in (all_of_it, bare):
-        assert by_status(place.run(log)) == {("ShootingRange", "duplicate"): 2}
 
 
 @pytest.mark.thorough
