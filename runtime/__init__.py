@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from runtime.ledger.settings import TableSettings
+    from runtime.maintenance.switch import Fork, fork, switch
     from runtime.messages.envelope import Envelope
     from runtime.messages.outcome import Outcome, Output, Reason, Status
     from runtime.processor import Processor
@@ -45,6 +46,7 @@ __all__ = [
     "BatchRefusedError",
     "DifferenceError",
     "Envelope",
+    "Fork",
     "LeaseHeldError",
     "LeaseLostError",
     "LogError",
@@ -68,12 +70,15 @@ __all__ = [
     "TargetUnavailableError",
     "TransientError",
     "UsageError",
+    "fork",
+    "switch",
 ]
 
 # Lazy, because the command line first checks that no module of the user hides a package of this project.
 _MODULES = {
     "runtime.algorithms.algorithm": ("Publish",),
     "runtime.ledger.settings": ("TableSettings",),
+    "runtime.maintenance.switch": ("Fork", "fork", "switch"),
     "runtime.messages.envelope": ("Envelope",),
     "runtime.messages.outcome": ("Outcome", "Output", "Reason", "Status"),
     "runtime.processor": ("Processor",),

@@ -17,6 +17,7 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from handlers.app import App, Handler, HandlerDefinition, settle
+from handlers.codec import unpack
 from handlers.context import Context, Published, message_codec
 from handlers.draws import Seed, SeededRandom
 from handlers.errors import CodecError, SpecError
@@ -125,8 +126,9 @@ class StubbedContext(Context):
 
     __slots__ = ("_stubbed_random", "_taken_guids", "messages", "stubs")
 
-    def __init__(self, stubs: Stubs, *given: Any, **named: Any) -> None:  # noqa: ANN401 - a context's
+    def __init__(self, stubs: Stubs, seed: Seed, *given: Any, **named: Any) -> None:  # noqa: ANN401 - a context's
         super().__init__(*given, **named)
+        self._seed = seed
         self.stubs = stubs
         self._taken_guids = 0
         self._stubbed_random = None if stubs.draws is None else StubbedRandom(stubs.draws)
@@ -219,6 +221,7 @@ class Past:
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     messages: tuple[Message, ...] = ()
     message_id: str | None = None  # of the next message; None: its number
+    drawn_for: str | None = None  # the recorded business id, from which draws are derived
 
     def followed_by(self, message: Message, state: bytes) -> Past:
         """Return the past after a message."""
@@ -248,7 +251,8 @@ class Past:
         now = (self.now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
         message_id = self.message_id or str(len(self.messages) + 1)
         place = (self.definition.name, business_id, message_id, now)
-        return StubbedContext(stubs or Stubs(), *place, headers, recorded=recorded)
+        seed = Seed(message_id, self.definition.name, self.drawn_for or business_id)
+        return StubbedContext(stubs or Stubs(), seed, *place, headers, recorded=recorded)
 
     def _named_by(self, message: Message) -> str:
         route = self.definition.routes.get(getattr(message, "__message_name__", ""))
@@ -388,23 +392,35 @@ class HandlerSpec(Generic[S]):
     ) -> Case[S]:
         """Return the case of a version that `consistent fork --case` wrote: its state before, message, and next state.
 
-        Clock, captured values and, with plain draws, random numbers are the recorded ones. `replacing` gets the fields
-        of each state and of the message, and returns them without personal data.
+        Clock, captured values and, with plain draws, random numbers and guids are the recorded ones. `replacing` gets
+        the fields of each state and of the message, and returns them without personal data; it may replace the business
+        id. Raises `SpecError` for a case of another handler.
         """
-        case = json.loads(Path(path).read_text(encoding="utf-8"))
-        spec = cls(handler_type)
+        case, spec = json.loads(Path(path).read_text(encoding="utf-8")), cls(handler_type)
         past, codec = spec._past, spec._past.definition.codec
-        message_type = past.definition.routes[case["type"]].message_type
+        route, name = past.definition.routes.get(case["type"]), past.definition.name
+        if route is None or name != case["handler"]:
+            raise SpecError(
+                f"{path} is a case of {case['handler']} and {case['type']}: {name} has no such case."
+            )
 
-        def state(name: str) -> bytes:
-            return codec.upcast(json.dumps(replacing(case[name])).encode(), case["schema"])
+        def state(name: str) -> State:
+            encoded = codec.upcast(json.dumps(replacing(case[name])).encode(), case["schema"])
+            return codec.decode(encoded)
 
-        before = past.encoded(codec.decode(state("before")))
-        now = datetime.fromisoformat(case["now"])
-        past = replace(past, state=before, now=now, message_id=case["message_id"])
-        message = message_codec(message_type).decode(json.dumps(replacing(case["body"])))
-        given = spec._with(past, Stubs(captured=case["captured"]))
-        return Case(given, message, case["headers"], codec.decode(state("after")))  # type: ignore[arg-type] # S's codec
+        past = replace(
+            past,
+            state=past.encoded(state("before")),
+            now=datetime.fromisoformat(case["now"]),
+            message_id=case["message_id"],
+            drawn_for=case["business_id"],
+        )
+        message = message_codec(route.message_type).decode(json.dumps(replacing(case["body"])))
+        packed = {
+            name: unpack(bytes.fromhex(value), strict_map_key=False) for name, value in case["packed"].items()
+        }
+        given = spec._with(past, Stubs(captured={**case["captured"], **packed}))
+        return Case(given, message, case["headers"], state("after"))  # type: ignore[arg-type] # S's codec
 
     def at(self, now: datetime) -> HandlerSpec[S]:
         """Set `context.now` for the next messages. The time needs a time zone and must not go back."""

@@ -445,7 +445,7 @@ class ScanOptions(SparkOptions):
         if not self.place:
             merge(on_table(states, lambda opened: function(opened, KeyRange(prefix))).document())
             return
-        require_table(states)
+        states = require_table(states)
         with self.on_spark(step, stopped, states) as spark:
             from runtime.spark.scan import scan
 

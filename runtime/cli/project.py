@@ -292,6 +292,8 @@ def _lines(source: str) -> dict[tuple[str, ...], int]:
 # Options that select the input. For other options, the last value counts, as usual.
 _ONCE = frozenset({"--messages", "--message", "--stream", "--handler", "--reason", "--id", "--edit"})
 
+_WITH_LOGS = frozenset({"reprocess", "fork"})  # commands that take several logs
+
 
 class Command(TyperCommand):
     """A command with defaults from the project file. Options that select its input must not be repeated."""
@@ -371,6 +373,8 @@ class Command(TyperCommand):
         if not rest or not self.has_log:
             return {}
         log, *more = (given["messages"], *rest) if given.get("messages") else rest
+        if more and self.name in _WITH_LOGS:
+            return {"messages": ",".join((log, *more))}
         if more:
             ctx.fail(f"Got unexpected extra argument ({more[0]}): the log is {log}.")
         return {"messages": log}

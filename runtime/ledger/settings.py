@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from eventstore import ConcurrencyConflictError, Int64, Operation, Row, RowError, Store, Table, Value, pages
+from eventstore import ConcurrencyConflictError, Operation, Row, RowError, Store, Table, Value, pages
 from handlers import App
 from runtime.errors import UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.versions.properties import expect, number, reading_row, rows_between, text, written
+from runtime.versions.properties import expect, reading_row, rows_between, text, written
 
 LEDGER = "_batches"  # the partition of the ledger. Keys of streams contain a hyphen, so they never equal it.
 
@@ -61,8 +61,8 @@ class TableSettings:
     draw_key: bytes | None = field(default=None, repr=False)
     etag: str | None = None
     follows: str | None = None  # the table whose history this one reprocesses
-    switched_to: str | None = None  # the table that took over, whose next batch number was `switched_at`
-    switched_at: int = 0
+    switched_to: str | None = None  # the table that took over
+    switched_as: bytes | None = None  # a digest of its contents at that time
 
     @classmethod
     async def of(cls, table: Table) -> TableSettings:
@@ -109,9 +109,11 @@ class TableSettings:
         """
         if self.switched_to is not None:
             raise UsageError(f"The table was switched to {self.switched_to}: use that, or switch back.")
-        if self.follows != follows:
+        if not is_same_table(self.follows, follows):
             raise UsageError(
-                f"The table reprocesses {self.follows or 'no other table'}: run `consistent switch` before you use it."
+                f"The table is in use, so it cannot reprocess {follows}: choose another --into."
+                if self.follows is None
+                else f"The table reprocesses {self.follows}: run `consistent switch` before you use it."
             )
 
     def check_owner(self, owner: TableOwner) -> None:
@@ -131,10 +133,8 @@ class TableSettings:
                 properties["App"] = self.owner.name
         if self.draw_key is not None:
             properties["DrawKey"] = self.draw_key
-        others = (("Follows", self.follows), ("SwitchedTo", self.switched_to))
-        properties |= {name: table for name, table in others if table is not None}
-        if self.switched_at:
-            properties["SwitchedAt"] = Int64(self.switched_at)
+        others = {"Follows": self.follows, "SwitchedTo": self.switched_to, "SwitchedAs": self.switched_as}
+        properties |= {name: value for name, value in others.items() if value is not None}
         return written(OF_TABLE, properties, self.etag)
 
 
@@ -146,12 +146,19 @@ class TableDemands:
     draws: Draws | None = None  # None: unchanged, or plain in a new table
     adopt: bool = False  # take over a table of another app
     follows: str | None = None  # the table whose history is reprocessed into it
+    draw_key: bytes | None = field(default=None, repr=False)  # of that table
 
     async def settings_after(self, table: Table, old: TableSettings, *, has_batches: bool) -> TableSettings:
         """Return the settings after the batch. Raises `UsageError` if the demands cannot be met.
 
         Keying the draws of a table without batches costs one request for every 1,000 rows; everything else is free.
         """
+        if (
+            self.follows is not None
+            and old == TableSettings()
+            and not (has_batches or await has_objects(table))
+        ):
+            old = replace(old, follows=self.follows, draw_key=self.draw_key)
         old.check_use(self.follows)
         if old.owner is None or self.adopt:
             after = replace(old, owner=self.owner)
@@ -189,8 +196,13 @@ def read_settings(row: Row) -> TableSettings:
             name = text(values, "App") if "App" in values else None
             owner = TableOwner(name, frozenset(text(values, "Handlers").split(_BETWEEN)))
         follows, switched_to = (expect(values.get(name), str, None) for name in ("Follows", "SwitchedTo"))
-        switched_at = number(values, "SwitchedAt", 0)
-        return TableSettings(owner, key, row.etag, follows, switched_to, switched_at)
+        switched_as = expect(values.get("SwitchedAs"), bytes, None)
+        return TableSettings(owner, key, row.etag, follows, switched_to, switched_as)
+
+
+def is_same_table(name: str | None, other: str | None) -> bool:
+    """Return whether two names are of one table, or both missing. SQLite and Azure ignore the case of names."""
+    return (name or "").lower() == (other or "").lower()
 
 
 async def open_current(store: Store, name: str, *, make: bool = True) -> tuple[str, Table]:

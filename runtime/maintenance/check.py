@@ -267,6 +267,7 @@ class _Batch(NamedTuple):
     properties: Properties
     number: int
     algorithm: str
+    is_reprocessing: bool
 
 
 class LedgerCheck(RowsCheck):
@@ -290,9 +291,8 @@ class LedgerCheck(RowsCheck):
         else:
             record = ledger.read_record(row)
             marker = ledger.past_marker(record) if record.is_finished else ledger.began(record)
-            self._batches[row.row_key] = _Batch(
-                marker.row_key, marker.properties, record.number, record.algorithm
-            )
+            of_record = (record.number, record.algorithm, record.is_reprocessing)
+            self._batches[row.row_key] = _Batch(marker.row_key, marker.properties, *of_record)
 
     def compare(self) -> None:
         """Compare the rows with each other."""
@@ -305,7 +305,8 @@ class LedgerCheck(RowsCheck):
     def _compare_counter(self, counter: ledger.Counter) -> None:
         by_number: dict[int, list[str]] = {}
         for batch_id, batch in sorted(self._batches.items()):
-            by_number.setdefault(batch.number, []).append(batch_id)
+            if not batch.is_reprocessing:  # its number may be that of a batch of the table that was replaced
+                by_number.setdefault(batch.number, []).append(batch_id)
             if batch.algorithm != counter.algorithm:
                 self.report(
                     batch_id, f"has the algorithm {batch.algorithm}, but the table has {counter.algorithm}"

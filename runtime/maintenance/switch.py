@@ -3,77 +3,102 @@
 After a switch, later batches, streams and consumers use the second table.
 
 The switch is one conditional write to the first table's settings and counter of batches, so it fails if a batch begins
-meanwhile. Equal objects, which have only markers in the second table, are copied before.
+meanwhile. The rest of the first table is copied before: equal objects, which have only markers in the
+second table, dead letters, policies, and the ended batches with their publications. Each step can be repeated.
 """
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from hashlib import sha256
+from typing import NamedTuple
 
-from eventstore import ConcurrencyConflictError, KeyRange, RowError, Store, Stream, Table, Value, pages
+from eventstore import (
+    ConcurrencyConflictError,
+    KeyRange,
+    Operation,
+    Partition,
+    Row,
+    RowError,
+    Store,
+    Stream,
+    Table,
+)
 from eventstore.header import HEADER
+from eventstore.port import Transaction
 from runtime.clock import Clock, system_clock
 from runtime.dead_letters import PARTITION as LETTERS
 from runtime.errors import UsageError
-from runtime.ledger.ledger import COUNTER, STATE_BASED, Counter, Ledger, read_counter
-from runtime.ledger.settings import LEDGER, TableSettings, has_objects
+from runtime.ledger.ledger import COUNTER, STATE_BASED, Counter, Ledger, id_of, read_counter
+from runtime.ledger.settings import LEDGER, OF_TABLE, TableSettings, has_objects, is_same_table, open_current
 from runtime.maintenance.policies import PARTITION as POLICIES
+from runtime.messages.envelope import canonical
+from runtime.publishing.records import PARTITION as PUBLICATIONS
+from runtime.versions.dead_letters import letters_of
 from runtime.versions.head import HEAD_PROPERTIES, Head, read_head
-from runtime.versions.run import Version
+from runtime.versions.properties import rows_between
+from runtime.versions.run import Run, Version
 from runtime.versions.stream import (
     History,
     StreamUpdate,
     append,
     copy_versions,
+    find_versions,
     read_whole,
     state_streams,
     stream_partition,
 )
 
 _ALL = KeyRange()
+_LAST = "~"
 
 
-async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) -> int:
-    """Switch a table to another one, or back to the one that it replaced. Return the number of objects copied.
+async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) -> int | None:
+    """Switch a table to another one, or back to the one that it replaced.
 
-    Costs a request for every 1,000 objects, and two for each equal object. Raises `UsageError` while a batch is open,
-    if messages came in since the reprocessing, and for a switch back after a batch; `ConcurrencyConflictError` if a
-    batch begins meanwhile. After an interruption, call it again.
+    Return the number of objects copied, or `None` if the table was switched before. `name` may be that of a table that
+    was replaced. Costs a request for every 1,000 objects, and two for each object that is copied or has dead letters.
+
+    Raises `UsageError` while a batch is open, if messages came in since the reprocessing, and for a switch back after
+    the table has changed; `ConcurrencyConflictError` if a batch begins meanwhile. After an interruption, call it again.
     """
-    old, new = await store.table(name, make=False), await store.table(to, make=False)
+    asked, (name, old) = name, await open_current(store, name, make=False)
+    new = await store.table(to, make=False)
     of_old, of_new = await TableSettings.of(old), await TableSettings.of(new)
+    if is_same_table(name, to):
+        if is_same_table(asked, to):
+            raise UsageError(
+                f"Switch {to} to another table: one that reprocessed it, or one that it replaced."
+            )
+        if of_old.follows is not None:  # interrupted before its last write
+            await _store(old, replace(of_old, follows=None))
+        return None
     counter = await _counter(old)  # before the open batches: a batch that begins meanwhile changes it
     for table, each in ((old, name), (new, to)):
         if (await Ledger(table, clock).open_batches()).numbers:
             raise UsageError(f"A batch of {each} is open: finish or abandon it first (`consistent batches`).")
-    if of_new.switched_to == name and of_old.follows in (None, to):
-        if counter.next != of_new.switched_at:
-            raise UsageError(f"{name} has run a batch since it replaced {to}: it cannot be switched back.")
+    if is_same_table(of_new.switched_to, name):
+        if await _contents(old) != of_new.switched_as:
+            raise UsageError(
+                f"{name} was changed since it replaced {to}, by a batch, a message or a command: switching back would "
+                f"lose that."
+            )
+        await _copy_rows(old, new, PUBLICATIONS)
         await _store(old, replace(of_old, follows=to), counter)
-        await _store(new, replace(of_new, switched_to=None, switched_at=0))
+        await _store(new, replace(of_new, switched_to=None, switched_as=None))
         return 0
-    if of_old.switched_to == to and of_new.follows == name:  # interrupted before its last write
-        await _store(new, replace(of_new, follows=None))
-        return 0
-    if of_new.follows != name:
+    if not is_same_table(of_new.follows, name):
         raise UsageError(f"{to} does not reprocess {name}: run `consistent reprocess --into {to}` first.")
-    if of_old.switched_to is not None:
-        raise UsageError(f"{name} is already switched to {of_old.switched_to}: use that, or switch back.")
-    if of_new.owner is not None:
-        of_old.check_owner(of_new.owner)
     if of_old.follows is not None:
         raise UsageError(
             f"{name} itself reprocesses {of_old.follows}: switch {of_old.follows} to {name} first."
         )
-    copied = await _copy_equal(old, new, name)
-    counted = await _counter(new)
-    # The numbers of copied versions belong to batches that have ended.
-    counted = replace(counted, next=max(counter.next, counted.next))
-    await new.transact(LEDGER, [counted.operation()])
-    switched = replace(of_old, switched_to=to, switched_at=counted.next)
-    await _store(old, switched, counter)
-    await _store(new, replace(await TableSettings.of(new), follows=None))
+    copied = await _copy(old, new, name, counter.next)
+    await _store(old, replace(of_old, switched_to=to, switched_as=await _contents(new)), counter)
+    owner = of_new.owner and of_old.owner and of_old.owner.after(of_new.owner)
+    await _store(new, replace(of_new, owner=owner or of_new.owner, follows=None))
     return copied
 
 
@@ -94,61 +119,159 @@ async def _counter(table: Table) -> Counter:
     return Counter(algorithm=STATE_BASED) if row is None else read_counter(row)
 
 
-async def _copy_equal(old: Table, new: Table, name: str) -> int:
-    """Copy the objects of which the second table has only a marker, and the dead letters and policies of the table."""
-    from runtime.archives.tables import transactions  # noqa: PLC0415 - Arrow is slow to import
+async def _contents(table: Table) -> bytes:
+    """Return a digest of the ETags that a batch, a message or a command changes, except for publications."""
+    found = sha256(f"{(await _counter(table)).next}".encode())
+    async for stream in state_streams(table, _ALL, []):
+        found.update(f"\n{stream.partition.key} {stream.etag}".encode())
+    for partition in (LETTERS, POLICIES):
+        async for row in rows_between(table, partition, "", _LAST):
+            found.update(f"\n{row.row_key} {row.etag}".encode())
+    return found.digest()
 
+
+async def _copy(old: Table, new: Table, name: str, next_batch: int) -> int:
+    """Copy from the first table all that the second one lacks. Return the number of objects copied.
+
+    Objects of handlers that the new app lacks are copied as well.
+    """
+    owner = (await TableSettings.of(new)).owner
     followed = {
         stream.partition.key: read_head(stream.properties or {})
         async for stream in state_streams(new, _ALL, HEAD_PROPERTIES)
     }
-    keys, behind = [LETTERS, POLICIES], 0
+    equal, different, behind = list[str](), list[str](), 0
     async for stream in state_streams(old, _ALL, HEAD_PROPERTIES):
-        head, own = read_head(stream.properties or {}), followed.get(stream.partition.key)
-        if head.versions > (own.followed if own is not None else head.kept_from - 1):
+        key = stream.partition.key
+        head, own = read_head(stream.properties or {}), followed.get(key)
+        is_handled = owner is None or key.partition("-")[0] in owner.handlers
+        if is_handled and head.versions > (own.followed if own is not None else head.kept_from - 1):
             behind += 1
         elif own is None or own.shared:
-            keys.append(stream.partition.key)
+            equal.append(key)
         elif head.tombstone is not None and own.tombstone is None:
-            raise UsageError(
-                f"{stream.partition.key} was forgotten in {name} alone: forget it in the other table too."
-            )
+            raise UsageError(f"{key} was forgotten in {name} alone: forget it in the other table too.")
+        else:
+            different.append(key)
     if behind:
         raise UsageError(
             f"{behind:,} objects of {name} have versions that were not reprocessed: run `consistent reprocess` again "
             "with all logs, including those of new messages."
         )
-    for key in keys:
-        rows = [row async for page in pages(partial(old.query, key, "", "~")) for row in page.rows]
-        # The header comes last: until then, the marker stays.
-        rows.sort(key=lambda row: row.row_key == HEADER)
-        if rows and rows[-1].row_key == HEADER:
-            properties = rows[-1].properties
-            marked: dict[str, Value] = {**properties, "Followed": properties["StateVersions"]}
-            rows[-1] = replace(rows[-1], properties=marked)
-        for transaction in transactions(rows):
-            await new.transact(*transaction)
+    for key in equal:
+        await _copy_object(old, new, key)
+    for key in different:
+        await _add_letters(old, new, key)
+    for partition in (LETTERS, POLICIES, PUBLICATIONS, LEDGER):
+        await _copy_rows(old, new, partition)
+    counter = await _counter(new)
+    # The numbers of copied versions belong to batches that have ended.
+    await new.transact(LEDGER, [replace(counter, next=max(counter.next, next_batch)).operation()])
     await new.barrier()
-    return len(keys) - 2
+    return len(equal)
 
 
-async def fork(table: Table, into: Table, handler: str, business_id: str, at: int | None = None) -> Version:
+def _transactions(rows: Iterable[Row]) -> list[Transaction]:
+    from runtime.archives.tables import transactions  # noqa: PLC0415 - Arrow is slow to import
+
+    return list(transactions(rows))
+
+
+async def _copy_object(old: Table, new: Table, key: str) -> None:
+    """Copy an object, in one transaction if it fits. Otherwise copy run by run, each of which leaves a valid stream."""
+    rows = {row.row_key: row async for row in rows_between(old, key, "", _LAST)}
+    header = rows[HEADER].properties
+    rows[HEADER] = replace(rows[HEADER], properties={**header, "Followed": header["StateVersions"]})
+    handler, _, business_id = key.partition("-")
+    first, *more = _transactions(rows.values())
+    found = await read_whole(old, handler, business_id) if more else None
+    if found is None:
+        await new.transact(*first)
+        return
+    head, runs = found
+    history = await find_versions(new, handler, business_id, ())
+    if history is None:
+        history = History(Stream(stream_partition(new, handler, business_id)), Head(None, head.schema))
+    await _copy_runs(history, head, runs, head.versions, head.versions)
+    await _add_letters(old, new, key)
+
+
+async def _copy_runs(history: History, head: Head, runs: Sequence[Run], last: int, followed: int) -> None:
+    history = await copy_versions(history, head, runs, last)
+    await append(history, StreamUpdate(history.head._replace(followed=followed, shared=False)))
+
+
+async def _add_letters(old: Table, new: Table, key: str) -> None:
+    """Add the dead letters that an object of the second table lacks, unless their messages made versions there."""
+    handler, _, business_id = key.partition("-")
+    letters = (await letters_of(Partition.exact(old, key))).all
+    ids = {each.key for each in letters}
+    history = await find_versions(new, handler, business_id, ids) if letters else None
+    if history is None or history.head.refuses:
+        return
+    own = history.letters.all
+    there, first = {each.key for each in own}, 1 + max((each.number for each in own), default=0)
+    missing = [each for each in letters if each.key not in there and not history.has(each.key)]
+    if missing:
+        merged = [*own, *(each._replace(number=at) for at, each in enumerate(missing, first))]
+        head = history.head._replace(waiting=history.head.waiting.after(merged, 0))
+        await append(history, StreamUpdate(head, letters=merged))
+
+
+async def _copy_rows(source: Table, target: Table, partition: str) -> None:
+    """Copy the rows of a partition: of the ledger only batches whose ids are new, of policies exactly the same."""
+    there = {row.row_key async for row in rows_between(target, partition, "", _LAST, [])}
+    rows = [row async for row in rows_between(source, partition, "", _LAST)]
+    if partition == LEDGER:
+        own = (COUNTER, OF_TABLE)
+        rows = [row for row in rows if row.row_key not in own and id_of(row.row_key) not in there]
+    for transaction in _transactions(rows):
+        await target.transact(*transaction)
+    if partition == POLICIES:
+        for key in there - {row.row_key for row in rows}:
+            await target.transact(partition, [Operation.delete(key)])
+
+
+class Fork(NamedTuple):
+    """One object in a table of its own: the table's name, the table, and the object's last version."""
+
+    name: str
+    table: Table
+    version: Version
+
+
+async def fork(
+    store: Store,
+    name: str,
+    handler: str,
+    business_id: str,
+    *,
+    at: int | None = None,
+    into: str | None = None,
+    check: Callable[[Version], object] = lambda _: None,
+) -> Fork:
     """Copy the versions of one object, up to number `at`, into a new table, which makes the same draws.
 
-    Return the last version. A `Processor` on `into` continues from there. Raises `UsageError` if there is no such
-    version, or if `into` has other contents.
+    A `Processor` on the new table continues from there. `into`: its name, by default a random one. `check` gets the
+    last version before the table is made. Raises `UsageError` if there is no such version, or if `into` has contents.
     """
-    found = await read_whole(table, handler, business_id)
+    _, table = await open_current(store, name, make=False)
+    for spelled in dict.fromkeys((canonical(business_id), business_id)):
+        found = await read_whole(table, handler, spelled)
+        if found is not None:
+            business_id = spelled
+            break
     versions = [version for run in found[1] for version in run.all()] if found is not None else []
     kept = [version for version in versions if at is None or version.number <= at]
     if found is None or not kept or (at is not None and kept[-1].number != at):
         raise UsageError(f"{handler} {business_id} has no version {at or 1} in the table.")
-    partition = stream_partition(into, handler, business_id)
-    if await TableSettings.of(into) != TableSettings() or await has_objects(into):
-        raise UsageError("A fork needs a new table: choose another --into.")
     settings, last = await TableSettings.of(table), kept[-1]
-    await _store(into, TableSettings(settings.owner, settings.draw_key))
-    history = History(Stream(partition), Head(None, last.schema))
-    history = await copy_versions(history, found[0], found[1], last.number)
-    await append(history, StreamUpdate(history.head._replace(followed=0, shared=False)))
-    return last
+    check(last)
+    into = into or f"fork{secrets.token_hex(6)}"
+    new = await store.table(into)
+    if await TableSettings.of(new) != TableSettings() or await has_objects(new):
+        raise UsageError("A fork needs a new table: choose another --into.")
+    await _store(new, TableSettings(settings.owner, settings.draw_key))
+    empty = History(Stream(stream_partition(new, handler, business_id)), Head(None, found[0].schema))
+    await _copy_runs(empty, *found, last.number, 0)
+    return Fork(into, new, last)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from runtime.spark.batch import Batch, BatchResult, dead_letters, outputs, run_batch
     from runtime.spark.publishing import PublishTo, publish
     from runtime.spark.redriving import redrive
+    from runtime.spark.reprocessing import Reprocessed, reprocess
     from runtime.spark.session import build_session
     from runtime.spark.sources import letters, register_data_sources
     from runtime.spark.streaming.query import published_outputs, run_stream
@@ -34,6 +35,7 @@ __all__ = [
     "BatchOptions",
     "BatchResult",
     "PublishTo",
+    "Reprocessed",
     "TablePlace",
     "Verification",
     "VerifyOptions",
@@ -45,6 +47,7 @@ __all__ = [
     "published_outputs",
     "redrive",
     "register_data_sources",
+    "reprocess",
     "run_batch",
     "run_stream",
     "truncate",
@@ -57,6 +60,7 @@ _MODULES = {
     "runtime.spark.batch": ("Batch", "BatchResult", "dead_letters", "outputs", "run_batch"),
     "runtime.spark.publishing": ("PublishTo", "publish"),
     "runtime.spark.redriving": ("redrive",),
+    "runtime.spark.reprocessing": ("Reprocessed", "reprocess"),
     "runtime.spark.session": ("build_session",),
     "runtime.spark.sources": ("letters", "register_data_sources"),
     "runtime.spark.streaming.query": ("published_outputs", "run_stream"),

@@ -12,32 +12,35 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
-from pyspark.sql.types import BinaryType
 
-from eventstore import ConcurrencyConflictError, KeyRange, RowError, Table
+from eventstore import KeyRange
 from handlers import App
 from runtime.algorithms.choice import BatchAlgorithm, Dependencies, make_batch_algorithms
 from runtime.algorithms.state_based.algorithm import StateBased
-from runtime.algorithms.state_based.reprocess import VISIT, Reprocessor, is_made_by_handler
+from runtime.algorithms.state_based.reprocess import VISIT, Manner, Reprocessor, is_made_by_handler
 from runtime.batch_options import BatchOptions, TablePlace, check_app, remark
+from runtime.clock import system_clock
 from runtime.errors import UsageError
 from runtime.file_systems import open_folder, within
 from runtime.ledger.ledger import REPROCESSING, STATE_BASED, BatchRecord, Ledger
-from runtime.ledger.settings import LEDGER, TableDemands, TableOwner, TableSettings, has_objects
+from runtime.ledger.settings import (
+    TableDemands,
+    TableSettings,
+    is_same_table,
+)
 from runtime.messages.outcome import Reason, Status
 from runtime.options import given
-from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch import BatchResult, Rounds, Work, new_batch_id, partitions_of
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import find_routes, group, normalise
 from runtime.spark.logs.read import Log, describe_input, lines_of, open_log
 from runtime.spark.scan import scan_with
 from runtime.spark.session import job_settings
-from runtime.spark.worker.connection import Connection, open_table
+from runtime.spark.worker.connection import Connection, open_current, open_table
 from runtime.spark.worker.job import FoldJob
 from runtime.tables.versions import AsOfBatch, end_of_batch
 from runtime.telemetry import OFF
@@ -47,17 +50,18 @@ from runtime.versions.stream import read_whole, state_streams
 
 
 @dataclass(frozen=True)
-class Following:
+class Following(Manner):
     """The history to reprocess: that of the table `place` or of one object, optionally up to a batch."""
 
     place: TablePlace = field(repr=False)
     was: App  # the app that made the history, as far as it is known
+    added: frozenset[str]  # handlers that the history lacks
+    draw_key: bytes | None = field(repr=False)
     end: AsOfBatch | None = None
     business_id: str | None = None
-    captures: bool = False
+    is_over: bool = False  # whether the second table is in use
 
     def has(self, version: Version) -> bool:
-        """Return whether a version belongs to the history."""
         written = Commit(1, version.batch, version.written_at or 0, version.batch_number)
         return self.end is None or self.end.has(written)
 
@@ -66,32 +70,24 @@ class Following:
 class ReprocessJob(FoldJob):
     """Follows the streams of a partition of deliveries."""
 
-    following: Following | None = None
-    closes: bool = False
-    mark: str = ""
+    following: Following = field(kw_only=True)
 
     @property
-    def other_table(self) -> TablePlace | None:
-        """The table with the history."""
-        return None if self.following is None else self.following.place
+    def other_table(self) -> TablePlace:
+        return self.following.place
 
     def algorithms(self, given: Dependencies) -> Mapping[str, BatchAlgorithm]:
-        """Return a reprocessor for each handler."""
-        following, table = self.following, given.deduplication_store
-        if following is None or table is None:
-            raise AssertionError("A reprocessing follows a table.")
+        following, recorded = self.following, given.deduplication_store
         return {
             name: Reprocessor(
                 algorithm,
-                table,
+                recorded,
                 following.was.handlers.get(name, algorithm.handler),
-                has=following.has,
-                captures=following.captures,
-                closes=self.closes,
-                mark=self.mark,
+                following,
+                is_added=name in following.added,
             )
             for name, algorithm in make_batch_algorithms("state-based", given).items()
-            if isinstance(algorithm, StateBased)
+            if isinstance(algorithm, StateBased) and recorded is not None
         }
 
 
@@ -99,23 +95,27 @@ class ReprocessJob(FoldJob):
 class ReprocessRounds(Rounds):
     """Runs the rounds of a reprocessing."""
 
-    following: Following | None = None
-    visits: list[Visit] = field(default_factory=list)  # of the next round, if that is to complete streams
+    following: Following = field(kw_only=True)
+    visits: list[Visit] = field(default_factory=list, kw_only=True)  # of the next round, to complete streams
 
     def job(self, record: BatchRecord) -> FoldJob:
         """Return the job for the workers in the next round. Costs a request."""
         job = super().job(record)
-        following, keyed = self.following, next(iter(job.app.handlers.values()))
-        if following is not None:
-            following = replace(following, was=following.was.keyed(keyed.draw_key))
         own = {each.name: getattr(job, each.name) for each in fields(job)}
-        return ReprocessJob(
-            **own, following=following, closes=bool(self.visits), mark=f"consistent-{record.token}"
+        following, keeps = self.following, any(visit.keeps for visit in self.visits)
+        following = replace(
+            following,
+            was=following.was.keyed(following.draw_key),
+            closes=bool(self.visits) and not keeps,
+            keeps=keeps,
+            mark=f"consistent-{record.token}",
         )
+        return ReprocessJob(**own, following=following)
 
     def _demands(self) -> TableDemands:
-        follows = None if self.following is None else self.following.place.table
-        return replace(super()._demands(), follows=follows)
+        following = self.following
+        follows = None if following.is_over else following.place.table
+        return replace(super()._demands(), follows=follows, draw_key=following.draw_key)
 
     def _has_next(self, record: BatchRecord) -> bool:
         self.visits.clear()
@@ -126,17 +126,25 @@ class ReprocessRounds(Rounds):
         folder = open_folder(within(record.out, "_reprocess", record.batch_id))
         name = f"visits-{record.rounds}.json"
         if name not in folder.sizes():
-            found = [visit for visit in self.incomplete() if visit.is_gone and self._is_whole]
+            found, followed = self.incomplete()
+            is_whole = self.following.business_id is None
+            gone = [each for each in found if each.is_gone and is_whole and not (each.keeps and each.is_own)]
+            if gone and not gone[0].keeps and self._told(record) < followed:
+                self.options.step("Logs of the history are missing: no version is left out")
+                gone = []
             folder.create()
-            folder.put(name, json.dumps([[*visit.row, visit.is_gone] for visit in found]).encode())
+            folder.put(name, json.dumps(gone).encode())
             folder.flush(name)
         with folder.read(name) as file:
             self.visits.extend(Visit(*row) for row in json.loads(file.read()))
         return bool(self.visits)
 
-    @property
-    def _is_whole(self) -> bool:
-        return self.following is not None and self.following.business_id is None
+    def _told(self, record: BatchRecord) -> int:
+        """Return how many recorded versions this batch compared. Reads the outcomes."""
+        differs = f"status = '{Status.PROCESSED}' AND get_json_object(error, '$.was') IS NOT NULL"
+        told = f"status = '{Status.DUPLICATE}' AND version IS NOT NULL OR {differs}"
+        rows = self._folders(record).outcomes().where(told)
+        return rows.select("handler", "business_id", "message_id").distinct().count()
 
     def _next_round(self, record: BatchRecord) -> Work:
         last = self._folders(record).outcomes(record.rounds - 1)
@@ -145,7 +153,7 @@ class ReprocessRounds(Rounds):
         held_back = normalise(lines, None, self.options.limits)
         routed = find_routes(self._new_outputs(record).unionByName(held_back), self.app)
         if self.visits:
-            rows = [visit.row for visit in self.visits]
+            rows = [visit[:3] for visit in self.visits]
             visits = self.spark.createDataFrame(rows, "handler string, business_id string, sequence long")
             empty = {name: sf.lit(VISIT) for name in ("message_id", "type", "body")}
             routed = routed.unionByName(visits.withColumns(empty), allowMissingColumns=True)
@@ -153,64 +161,64 @@ class ReprocessRounds(Rounds):
 
     def chosen(self, routed: DataFrame) -> DataFrame:
         """Return the rows of the objects to reprocess."""
-        id_ = None if self.following is None else self.following.business_id
+        id_ = self.following.business_id
         return routed if id_ is None else routed.where(sf.col("business_id") == id_)
 
-    def incomplete(self) -> list[Visit]:
-        """Return the streams not followed to the end of their history. Costs one request for every 1,000 streams."""
-        found: list[Visit] = []
-        if self.following is not None:
-            document = partial(_incomplete, self.following, frozenset(self.app.handlers))
-            scan_with(
-                self.spark,
-                self.following.place,
-                document,
-                lambda rows: found.extend(Visit(*row) for row in rows),
-                other=self.place,
-            )
-        return found
+    def incomplete(self) -> tuple[list[Visit], int]:
+        """Return the streams not followed to the end of their history, and how many versions were followed in all.
+
+        Costs one request for every 1,000 streams.
+        """
+        found, followed, cut = list[Visit](), list[int](), list[bool]()
+
+        def merge(result: tuple[list[Any], int, bool]) -> None:
+            found.extend(Visit(*row) for row in result[0])
+            followed.append(result[1])
+            cut.append(result[2])
+
+        document = partial(_incomplete, self.following, frozenset(self.app.handlers))
+        scan_with(self.spark, self.following.place, document, merge, other=self.place)
+        return [each._replace(keeps=any(cut)) for each in found], sum(followed)
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
+class Visit(NamedTuple):
     """A stream, how far it was followed, and whether it waits for an output that may be gone."""
 
     handler: str
     business_id: str
     followed: int
     is_gone: bool
-
-    @property
-    def row(self) -> tuple[str, str, int]:
-        """The stream and how far it was followed."""
-        return self.handler, self.business_id, self.followed
+    is_own: bool  # it differs
+    keeps: bool = False  # messages may be lost, as streams of the table were truncated or forgotten
 
 
 def _incomplete(
     following: Following, handlers: frozenset[str], connection: Connection, keys: KeyRange
-) -> list[tuple[str, str, int, bool]]:
-    async def find() -> list[tuple[str, str, int, bool]]:
-        found, old, new = [], connection.table, connection.other
-        followed = {
-            stream.partition.key: read_head(stream.properties or {}).followed
+) -> tuple[list[Visit], int, bool]:
+    async def find() -> tuple[list[Visit], int, bool]:
+        found, count, is_cut, old, new = list[Visit](), 0, False, connection.table, connection.other
+        heads = {
+            stream.partition.key: read_head(stream.properties or {})
             async for stream in state_streams(new, keys, HEAD_PROPERTIES)
         }
         async for stream in state_streams(old, keys, HEAD_PROPERTIES):
             name, _, business_id = stream.partition.key.partition("-")
             head = read_head(stream.properties or {})
-            at = max(followed.get(stream.partition.key, 0), head.kept_from - 1)
-            if (
-                name not in handlers
-                or following.business_id not in (None, business_id)
-                or at >= head.versions
-            ):
+            own = heads.get(stream.partition.key, head._replace(followed=0, shared=True))
+            at, is_cut = (
+                max(own.followed, head.kept_from - 1),
+                is_cut or head.kept_from > 1 or bool(head.tombstone),
+            )
+            if name not in handlers or following.business_id not in (None, business_id):
                 continue
-            read = await read_whole(old, name, business_id)
+            count += min(at, head.versions) - head.kept_from + 1
+            read = await read_whole(old, name, business_id) if at < head.versions else None
             versions = [version for run in read[1] for version in run.all()] if read else []
             awaited = next((each for each in versions if each.number > at and following.has(each)), None)
             if awaited is not None:
-                found.append((name, business_id, at, is_made_by_handler(awaited.message_id)))
-        return found
+                is_gone = is_made_by_handler(awaited.message_id)
+                found.append(Visit(name, business_id, at, is_gone, not own.shared))
+        return found, count, is_cut
 
     return connection.run(find())
 
@@ -250,30 +258,21 @@ def reprocess(
     """
     for each in (app, was or app):
         check_app(each)
-    if table == into:
-        raise UsageError("--into must be another table than --table.")
     # History that is handled again is no new business, and must not count as processed.
     chosen = replace(given(BatchOptions, options), cascade=True, metrics=OFF)
-    place, new = TablePlace(store, table).for_workers(), TablePlace(store, into).for_workers()
     with job_settings(spark, messages):
-        old = open_table(store, table, make=False, spark=spark)
-        algorithm = old.run(Ledger(old.table, chosen.clock).algorithm())
-        if algorithm is not None and algorithm[0] != STATE_BASED:
-            raise UsageError(
-                f"Only state-based tables have a history to reprocess; the algorithm of this one is {algorithm[0]}."
-            )
+        following = _follow(spark, TablePlace(store, table), into, batch_id, app)
+        table, old = following.place.table, open_table(store, following.place.table, make=False, spark=spark)
         end = None if as_of is None else old.run(end_of_batch(old.table, as_of))
+        following = replace(following, was=was or app, end=end, business_id=business_id, captures=capture)
         connection = open_table(store, into, TablePlace(store, table), spark=spark)
-        connection.run(_claim(old.table, connection.table, table, TableOwner.of(app)))
-        following = Following(place, was or app, end, business_id, capture)
+        new = TablePlace(store, into).for_workers()
         rounds = ReprocessRounds(
             spark, app, new, absolute_folder(out), chosen, connection, following=following
         )
         say = partial(remark, chosen.step)
         opened = open_log(spark, messages, chosen.log_format, say, decoding=chosen.decoding)
-        if isinstance(
-            opened.rows.schema["body"].dataType if "body" in opened.rows.columns else None, BinaryType
-        ):
+        if dict(opened.rows.dtypes).get("body") == "binary":
             raise UsageError("A log with binary bodies cannot be reprocessed: convert them to JSON.")
         log = normalise(opened.rows, chosen.source, chosen.limits)
         what = describe_input(opened)
@@ -283,7 +282,37 @@ def reprocess(
         if not begun.is_finished:
             rows = group(rounds.chosen(find_routes(log, app)), partitions_of(spark, chosen))
             ended = rounds.end(begun, Work(rows, rounds.job(begun).fold), what.messages)
-        return Reprocessed(rounds.result(begun, ended), rounds.incomplete())
+        return Reprocessed(rounds.result(begun, ended), rounds.incomplete()[0])
+
+
+def _follow(spark: SparkSession, place: TablePlace, into: str, batch_id: str | None, app: App) -> Following:
+    """Return the history of the table, or of the one that replaced it. Raises `UsageError` if it cannot be followed."""
+    first = open_table(place.store, place.table, make=False, spark=spark)
+    table, current = open_current(place.store, place.table, make=False, spark=spark)
+    is_over = is_same_table(table, into) and not is_same_table(table, place.table)
+    if is_over:  # the batch may be repeated after the switch
+        done = None if batch_id is None else current.run(Ledger(current.table, system_clock).find(batch_id))
+        if done is None or not done.is_finished:
+            raise UsageError(f"{place.table} was switched to {into}: choose another --into.")
+        table, current = place.table, first
+    elif is_same_table(table, into):
+        raise UsageError("--into must be another table than --table.")
+    ledger = Ledger(current.table, system_clock)
+    algorithm = current.run(ledger.algorithm())
+    if algorithm is not None and algorithm[0] != STATE_BASED:
+        raise UsageError(
+            f"Only state-based tables have a history to reprocess; the algorithm of this one is {algorithm[0]}."
+        )
+    if batch_id is not None and not is_over and current.run(ledger.find(batch_id)) is not None:
+        raise UsageError(f"{table} has a batch {batch_id} of its own: choose another --batch-id.")
+    settings = current.run(TableSettings.of(current.table))
+    if settings.follows is not None:
+        raise UsageError(
+            f"{table} itself reprocesses {settings.follows}: switch {settings.follows} to it first."
+        )
+    added = frozenset(app.handlers) - settings.owner.handlers if settings.owner else frozenset()
+    following = TablePlace(place.store, table).for_workers()
+    return Following(following, app, added, settings.draw_key, is_over=is_over)
 
 
 _PAIRS = "array<struct<field string, before string, after string>>"
@@ -294,38 +323,35 @@ _OUTPUTS = (
 _DOCUMENT = f"state string, was long, error string, fields {_PAIRS}, outputs {_OUTPUTS}, numbers {_PAIRS}"
 Rows = list[dict[str, Any]]
 
+_PARTS = """
+    SELECT handler, type, business_id, 'state' AS part, 'same' AS kind, NULL AS fields, NULL AS numbers
+    FROM {outcomes} WHERE status = 'duplicate' AND version IS NOT NULL
+    UNION ALL SELECT handler, outcome.type, business_id, output.type, 'same', NULL, NULL
+    FROM {outcomes} AS outcome LATERAL VIEW explode(outputs) AS output WHERE status = 'duplicate'
+    UNION ALL SELECT handler, type, business_id, IF(state = 'object', 'final state', 'state'), state, fields, numbers
+    FROM {different}
+    UNION ALL SELECT handler, t.type, business_id, output.type, output.change, output.fields, output.numbers
+    FROM {different} AS t LATERAL VIEW explode(outputs) AS output"""
+"""States and outputs of messages and final states of objects, with the fields that differ and the sums of numbers."""
+
+_COUNTS = """
+    SELECT handler, type AS message, count_if(kind = 'same') AS same, count_if(kind = 'changed') AS changed,
+        count_if(kind = 'new') AS new, count_if(kind = 'gone') AS gone, count_if(kind = '{other}') AS {other}
+    FROM {{parts}} WHERE {which} GROUP BY handler, type ORDER BY handler, type"""
 _QUERIES = {
-    "States": """
-        SELECT handler, type AS message, count_if(state = 'same') AS same, count_if(state = 'changed') AS changed,
-            count_if(state = 'new') AS new, count_if(state = 'gone') AS gone, count_if(state = 'refused') AS refused
-        FROM (
-            SELECT handler, type, 'same' AS state FROM {outcomes} WHERE status = 'duplicate' AND version IS NOT NULL
-            UNION ALL SELECT handler, type, state FROM {different} WHERE state <> 'object'
-        ) GROUP BY handler, type ORDER BY handler, type""",
-    "Outputs": """
-        SELECT handler, type AS message, count_if(change = 'same') AS same, count_if(change = 'changed') AS changed,
-            count_if(change = 'new') AS new, count_if(change = 'gone') AS gone, count_if(change = 'unknown') AS unknown
-        FROM (
-            SELECT handler, type, 'same' AS change FROM {outcomes} LATERAL VIEW explode(outputs) AS output
-            WHERE status = 'duplicate'
-            UNION ALL SELECT handler, type, output.change FROM {different} LATERAL VIEW explode(outputs) AS output
-        ) GROUP BY handler, type ORDER BY handler, type""",
+    "States": _COUNTS.format(other="refused", which="part = 'state'"),
+    "Outputs": _COUNTS.format(other="unknown", which="part NOT IN ('state', 'final state')"),
     "Fields that differ, with an example": """
-        SELECT handler, type AS message, part AS of, field, count, example.business_id AS object, example.before,
-            example.after
+        SELECT handler, message, of, field, count, example.*
         FROM (
-            SELECT handler, type, part, one.field, count(*) AS count,
-                min(struct(business_id, one.before, one.after)) AS example
-            FROM (
-                SELECT handler, type, business_id, 'state' AS part, explode(fields) AS one FROM {different}
-                WHERE state <> 'object'
-                UNION ALL SELECT handler, t.type, business_id, output.type, one FROM {different} AS t
-                    LATERAL VIEW explode(outputs) AS output LATERAL VIEW explode(output.fields) AS one
-            ) GROUP BY handler, type, part, one.field
-        ) ORDER BY count DESC, handler, type, part, field""",
+            SELECT handler, type AS message, part AS of, one.field, count(*) AS count,
+                min(struct(business_id AS object, one.before, one.after)) AS example
+            FROM (SELECT *, explode(fields) AS one FROM {parts} WHERE part <> 'final state')
+            GROUP BY handler, type, part, one.field
+        ) ORDER BY count DESC, handler, message, of, field""",
     "Objects whose final state differs": """
-        SELECT handler, business_id AS object, one.field, one.before, one.after
-        FROM {different} LATERAL VIEW explode(fields) AS one WHERE state = 'object' ORDER BY handler, object""",
+        SELECT handler, business_id AS object, one.*
+        FROM (SELECT *, explode(fields) AS one FROM {parts} WHERE part = 'final state') ORDER BY handler, object""",
     "Sums of what differs": """
         SELECT handler, part AS of, field, trim(TRAILING '.' FROM trim(TRAILING '0' FROM string(old))) AS before,
             trim(TRAILING '.' FROM trim(TRAILING '0' FROM string(new))) AS after,
@@ -333,11 +359,7 @@ _QUERIES = {
         FROM (
             SELECT handler, part, one.field, try_sum(TRY_CAST(one.before AS DECIMAL(38, 6))) AS old,
                 try_sum(TRY_CAST(one.after AS DECIMAL(38, 6))) AS new
-            FROM (
-                SELECT handler, 'final state' AS part, explode(numbers) AS one FROM {different} WHERE state = 'object'
-                UNION ALL SELECT handler, output.type, one FROM {different}
-                    LATERAL VIEW explode(outputs) AS output LATERAL VIEW explode(output.numbers) AS one
-            ) GROUP BY handler, part, one.field
+            FROM (SELECT *, explode(numbers) AS one FROM {parts}) GROUP BY handler, part, one.field
         ) ORDER BY handler, part, field""",
     "Dead letters": """
         SELECT handler, type AS message, reason, count(*) AS count, min(error) AS error FROM {outcomes}
@@ -360,37 +382,15 @@ def differences(outcomes: DataFrame) -> DataFrame:
 
 def report(found: Reprocessed, different: DataFrame, limit: int) -> dict[str, Rows]:
     """Return the tables of a report, up to `limit` rows each. `different`: persisted rows of `differences`."""
-    tables = {
-        title: [
-            row.asDict()
-            for row in different.sparkSession.sql(query, outcomes=found.result.outcomes, different=different)
-            .limit(limit)
-            .collect()
-        ]
+    spark, outcomes = different.sparkSession, found.result.outcomes
+    parts = spark.sql(_PARTS, outcomes=outcomes, different=different)
+    rows = {
+        title: spark.sql(query, outcomes=outcomes, parts=parts).limit(limit).collect()
         for title, query in _QUERIES.items()
     }
     missing = Counter(visit.handler for visit in found.missing)
-    rows = [{"handler": name, "objects": count} for name, count in sorted(missing.items())]
-    return tables | {"Not handled: the logs lack messages of": rows}
-
-
-async def _claim(old: Table, new: Table, name: str, owner: TableOwner) -> None:
-    """Mark a new table as a reprocessing of `name`, with the same draws. Raises `UsageError` for a table in use."""
-
-    async def attempt() -> None:
-        of_old, of_new = await TableSettings.of(old), await TableSettings.of(new)
-        if of_new.follows == name:
-            return
-        if of_old.follows is not None:
-            raise UsageError(
-                f"{name} itself reprocesses {of_old.follows}: switch {of_old.follows} to it first."
-            )
-        if of_new != TableSettings() or await has_objects(new):
-            raise UsageError("--into must be a new table, or one that reprocesses the same table.")
-        settings = TableSettings(owner, of_old.draw_key, follows=name)
-        try:
-            await new.transact(LEDGER, [settings.operation()])
-        except RowError as error:
-            raise ConcurrencyConflictError(LEDGER, str(error)) from error
-
-    await until_undisturbed(RetryPolicy().beside(new), attempt)
+    return {title: [row.asDict() for row in some] for title, some in rows.items()} | {
+        "Not handled to the end: run it again with all logs": [
+            {"handler": name, "objects": count} for name, count in sorted(missing.items())
+        ]
+    }

@@ -33,7 +33,7 @@ from runtime.publishing.records import prune_publications
 from runtime.retries import Pace, RateLimitedTable, RetryPolicy
 from runtime.spark.scan import FOUND, RANGES_OF_A_CORE, Documents, Task, documents_of, scanned
 from runtime.spark.session import cores_of, failing_as, job_settings
-from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_table
+from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_current
 from runtime.versions.dead_letters import Letter
 from runtime.versions.stream import stream_keys
 
@@ -157,8 +157,8 @@ def truncate(
     now, rate = chosen.clock(), chosen.max_requests_per_second
     if chosen.is_given:
         chosen.as_of(now, OpenBatches())  # validates the rules before the table is opened
+    table, connection = open_current(store, table, make=False, spark=spark)
     place = TablePlace(store, table)
-    connection = open_table(store, table, make=False, spark=spark)
     paced = RateLimitedTable(connection.table, Pace(rate) if rate else None)
     policies, ledger = Policies(paced, chosen.clock), Ledger(paced, chosen.clock)
     if not chosen.is_given and not connection.run(policies.has_rules()):

@@ -38,7 +38,7 @@ from runtime.spark.logs.normalise import SHARES, Sample, find_routes, normalise,
 from runtime.spark.logs.read import Log, open_log
 from runtime.spark.scan import RANGES_OF_A_CORE, Documents, Task, scanned
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings
-from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_table, reach
+from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_current, open_table, reach
 from runtime.spark.worker.job import Group, by_stream, groups, prepared, rare_collections
 from runtime.spark.worker.outcomes import ARROW_OUTPUT, MAX_BYTES, outputs_array, outputs_bytes
 from runtime.versions.properties import Damaged, collecting
@@ -266,14 +266,15 @@ def verify(
     Raises `UsageError`, `ArchiveError` for an export without versions, `TableNotFoundError`, and `BatchFailedError`.
     """
     check_app(app)
-    chosen, place = given(VerifyOptions, options), TablePlace(store, table).for_workers()
+    chosen = given(VerifyOptions, options)
     if chosen.export is not None:
         ExportedVersions(Path(chosen.export))  # raises without versions
     with job_settings(spark, messages):
         say = partial(remark, chosen.step)
         opened = open_log(spark, messages, chosen.log_format, say, decoding=chosen.decoding)
         log = normalise(opened.rows, chosen.source, chosen.limits)
-        connection = open_table(place.store, place.table, make=False, spark=spark)
+        table, connection = open_current(store, table, make=False, spark=spark)
+        place = TablePlace(store, table).for_workers()
         check_workers(spark, partial(reach, app, place))
         algorithm = connection.run(Ledger(connection.table, system_clock).algorithm())
         if algorithm is not None and algorithm[0] != STATE_BASED:

@@ -24,8 +24,9 @@ def sources() -> set[str]:
     found |= {
         path for path in (REPOSITORY / "runtime" / "explore").rglob("*.*") if "__pycache__" not in path.parts
     }
-    typed = {*(f"{name}/py.typed" for name in PACKAGES), "runtime/cli/commands/project.txt"}
-    return {str(path.relative_to(REPOSITORY)) for path in found} | typed
+    typed = {f"{name}/py.typed" for name in PACKAGES}
+    data = {f"runtime/cli/commands/{name}" for name in ("project.txt", "report.html")}
+    return {str(path.relative_to(REPOSITORY)) for path in found} | typed | data
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,13 @@ from eventstore import Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Outcome, Processor
 from runtime.algorithms.state_based.algorithm import StateBased
-from runtime.algorithms.state_based.reprocess import VISIT, Reprocessor
+from runtime.algorithms.state_based.reprocess import VISIT, Manner, Reprocessor
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelopes
 from runtime.messages.outcome import Output, Reason, Status
 from runtime.messages.parsing import business_id_of, prepare_all
 from runtime.retries import RetryPolicy
+from runtime.versions.head import Head
 from runtime.versions.stream import summaries, versions
 from tests.unit.runtime.tables import memory_table
 
@@ -183,24 +184,31 @@ def reprocess(
     rows: list[Outcome] = []
     waiting: list[tuple[str | None, Envelope]] = [(None, each) for each in log]
     held: list[tuple[str | None, Envelope]] = []
+    keeps = False
     for number in range(most):
         closes = not waiting
         if closes:
-            waiting = _incomplete(old, new)
+            waiting, keeps = incomplete(old, new)
+            waiting = [each for each in waiting if each[0] in app.handlers]
             if not waiting:
                 break
-        held, waiting = _round(old, new, [*waiting, *held], app, was or app, number, closes, rows, **options)
+        given = {"closes": closes and not keeps, "keeps": closes and keeps, **options}
+        held, waiting = _round(old, new, [*waiting, *held], app, was or app, number, rows, **given)
     return Found(rows)
 
 
-def _incomplete(old: Table, new: Table) -> list[tuple[str | None, Envelope]]:
-    async def find() -> list[tuple[str | None, Envelope]]:
-        followed = {each.key: each.head.followed async for each in summaries(new)}
+def incomplete(old: Table, new: Table) -> tuple[list[tuple[str | None, Envelope]], bool]:
+    """Return visits of the streams to complete, and whether messages of the table may be lost."""
+
+    async def find() -> tuple[list[tuple[str | None, Envelope]], bool]:
+        heads = {each.key: each.head async for each in summaries(new)}
+        found = [(each, heads.get(each.key, Head(None, 1, shared=True))) async for each in summaries(old)]
+        keeps = any(each.head.kept_from > 1 or each.head.tombstone for each, _ in found)
         return [
-            (each.handler, Envelope("", VISIT, "", each.business_id, followed.get(each.key, 0)))
-            async for each in summaries(old)
-            if followed.get(each.key, 0) < each.head.versions
-        ]
+            (each.handler, Envelope("", VISIT, "", each.business_id, own.followed))
+            for each, own in found
+            if max(own.followed, each.head.kept_from - 1) < each.head.versions and (own.shared or not keeps)
+        ], keeps
 
     return drive(find())
 
@@ -212,7 +220,6 @@ def _round(
     app: App,
     was: App,
     number: int,
-    closes: bool,
     rows: list[Outcome],
     **options: Any,
 ) -> tuple[list[tuple[str | None, Envelope]], list[tuple[str | None, Envelope]]]:
@@ -230,7 +237,7 @@ def _round(
     for (name, business_id), envelopes in sorted(streams.items()):
         handles = app.handlers[name]
         algorithm = StateBased(new, handles, lambda: 0, batch, RetryPolicy())
-        reprocessor = Reprocessor(algorithm, old, was.handlers[name], closes=closes, **options)
+        reprocessor = Reprocessor(algorithm, old, was.handlers[name], Manner(**options))
         envelopes.sort(key=lambda each: (each.sequence or 0, each.enqueued_at or 0, each.message_id))
         deliveries = prepare_all(handles, business_id, Envelopes.of(envelopes))
         for each in drive(reprocessor.process(business_id, deliveries)):

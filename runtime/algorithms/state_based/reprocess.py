@@ -10,8 +10,8 @@ While a stream equals the recorded one, the second table stores only how far it 
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import takewhile
@@ -59,11 +59,10 @@ class _NewContext(Context):
 
     def capture(self, name: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - plain data of any kind
         recorded = self._recorded or {}
-        if name in recorded:
-            return super().capture(name, function)
-        if not self._captures or name.startswith(DOCUMENT):
-            raise CaptureError(f"{name!r} was not captured when the message was first handled.")
-        self._recorded = None
+        if name not in recorded:
+            if not self._captures or name.startswith(DOCUMENT):
+                raise CaptureError(f"{name!r} was not captured when the message was first handled.")
+            self._recorded = None
         try:
             return super().capture(name, function)
         finally:
@@ -86,6 +85,20 @@ class _Made(NamedTuple):
     error: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """How a history is followed."""
+
+    captures: bool = False  # values that were not recorded
+    closes: bool = False  # whether outputs that have not come are gone
+    keeps: bool = False  # or their versions are kept while a stream is equal
+    mark: str = "consistent-mark"  # the header that marks outputs as NEW or GONE
+
+    def has(self, version: Version) -> bool:  # noqa: ARG002 - all
+        """Return whether a version is to be followed."""
+        return True
+
+
 @dataclass(eq=False, repr=False)
 class Reprocessor:
     """Handles recorded histories of one handler again, one stream at a time. A `BatchAlgorithm`."""
@@ -93,10 +106,8 @@ class Reprocessor:
     algorithm: StateBased  # of the second table
     recorded: Table
     was: HandlerDefinition  # with the methods that made the history, if they are known
-    has: Callable[[Version], bool] = field(default=lambda _: True, kw_only=True)  # the versions to follow
-    captures: bool = field(default=False, kw_only=True)  # values that were not recorded
-    closes: bool = field(default=False, kw_only=True)  # whether outputs that have not come are gone
-    mark: str = field(default="consistent-mark", kw_only=True)  # the header that marks outputs as NEW or GONE
+    manner: Manner = field(default_factory=Manner)
+    is_added: bool = field(default=False, kw_only=True)  # the history lacks the handler: all messages are new
 
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
@@ -142,24 +153,28 @@ class _Stream:
 
     async def follow(self) -> Outcomes:
         read = await streams.read_whole(self._of.recorded, self._handler.name, self._business_id)
-        if read is not None:
-            self._recorded = read
-            versions = (version for run in read[1] for version in run.all())
-            self._versions = list(takewhile(self._of.has, versions))
+        self._recorded = read or self._recorded
+        versions = (version for run in self._recorded[1] for version in run.all())
+        self._versions = list(takewhile(self._of.manner.has, versions))
         if self._recorded[0].refuses:
             for envelope in self._deliveries.envelopes:
                 self._add(dead_letter(envelope, Reason.FORGOTTEN, FORGOTTEN, *self._names))
             return self._done()
         self._choose()
-        ids = {*self._chosen, *self._were}
-        if self._visited_at is not None:
-            ids.update(each.record.message_id for each in self._versions)
+        visited = () if self._visited_at is None else self._versions
+        ids = {*self._chosen, *self._were, *(each.record.message_id for each in visited)}
         history = await load(self._algorithm.table, self._handler, self._business_id, ids)
-        followed = max(history.head.followed, self._recorded[0].kept_from - 1)
+        followed = self._rewound(history, max(history.head.followed, self._recorded[0].kept_from - 1))
         self._repeat(history, followed)
-        steps, is_complete = self._plan(history, followed)
-        while steps:
-            is_own = history.stream.etag is not None and not history.head.shared
+        steps, waiting = self._plan(history, followed)
+        while steps or self._keeps_next(history, followed, waiting):
+            is_own = _is_own(history)
+            if not steps:
+                followed += 1
+                head = history.head._replace(followed=followed, shared=True)
+                history = await append(history, StreamUpdate(head))
+                steps, waiting = self._plan(history, followed)
+                continue
             base = history if is_own else self._borrowed(history, followed)
             draft, made = self._decide(base, steps)
             sealed = draft.seal(self._algorithm.clock())
@@ -175,16 +190,50 @@ class _Stream:
             history, followed = await append(history, replace(update, head=head)), reached
             self._tell(taken, made, same, sealed.outcomes)
             steps = steps[len(taken) :]
-        if is_complete and history.stream.etag is not None and not history.head.shared:
+            if not steps and waiting is not None:
+                steps, waiting = self._plan(history, followed)
+        for envelope, marked in waiting or ():
+            self._hold_back(envelope, marked)
+        if waiting is None and _is_own(history):
             self._tell_of_object(history)
         return self._done()
+
+    def _keeps_next(self, history: History, followed: int, waiting: Sequence[object] | None) -> bool:
+        """Return whether to keep the next version, as the message that published its message may be lost."""
+        if waiting is None or not self._of.manner.keeps or _is_own(history):
+            return False
+        version = next(each for each in self._versions if each.number > followed)
+        return is_made_by_handler(version.message_id)
+
+    def _rewound(self, history: History, followed: int) -> int:
+        """Return how far an equal stream was followed, before versions that were kept although they differ."""
+        for version in () if _is_own(history) else self._versions:
+            key = version.record.message_id
+            if version.number <= followed and key in (self._new if key in self._chosen else self._were):
+                delivery = self._deliveries[self._chosen[key]] if key in self._chosen else None
+                with suppress(HandlerFailedError, CodecError):
+                    if isinstance(delivery, Prepared) and self._is_same(
+                        version, self._replay(delivery, version)
+                    ):
+                        continue
+                return version.number - 1
+        return followed
+
+    def _replay(self, delivery: Prepared, stored: Version) -> _Made:
+        newest = self._handler.routes[delivery.envelope.type].newest
+        stored = stored._replace(record=stored.record._replace(revision=newest))
+        replayed = Replayer(self._handler, self._business_id).replay(Copy.of(delivery, stored))
+        return _Made(replayed.after, replayed.published)
 
     @property
     def _names(self) -> tuple[str, str]:
         return self._handler.name, self._business_id
 
     def _choose(self) -> None:
-        mark, recorded = self._of.mark, {each.record.message_id: each.record for each in self._versions}
+        mark, recorded = (
+            self._of.manner.mark,
+            {each.record.message_id: each.record for each in self._versions},
+        )
         is_cascade = self._algorithm.batch.is_cascade
         for position, delivery in enumerate(self._deliveries):
             envelope, key = delivery.envelope, id_key(delivery.envelope.message_id or "")
@@ -200,6 +249,7 @@ class _Stream:
                 continue
             if marked == NEW:
                 self._deliveries.envelopes.headers[position] = envelope.headers
+            if marked == NEW or self._of.is_added:
                 self._new.add(key)
             is_exact = (
                 key not in recorded
@@ -216,18 +266,23 @@ class _Stream:
                     self._chosen[key] = position
                 self._repeated(envelope)
 
-    def _plan(self, history: History, followed: int) -> tuple[list[_Step], bool]:
-        """Return the steps that are possible now, and whether they complete the history. Hold back other messages."""
-        steps, is_complete = list[_Step](), True
+    def _plan(
+        self, history: History, followed: int
+    ) -> tuple[list[_Step], list[tuple[Envelope, str | None]] | None]:
+        """Return the steps that are possible now, and the messages to hold back, with marks.
+
+        The messages are `None` if the steps complete the history.
+        """
+        steps, waiting = list[_Step](), None
         chosen, were = dict(self._chosen), dict(self._were)
         for version in self._versions:
             key = version.record.message_id
             position, was = chosen.pop(key, None), were.pop(key, None)
             if version.number <= followed:
                 continue
-            is_gone = was is not None or (self._of.closes and is_made_by_handler(version.message_id))
+            is_gone = was is not None or (self._of.manner.closes and is_made_by_handler(version.message_id))
             if position is None and not is_gone:
-                is_complete = False
+                waiting = list[tuple[Envelope, str | None]]()
                 break
             steps.append(_Step(version, position, was))
         recorded = {each.record.message_id for each in self._versions}
@@ -235,18 +290,18 @@ class _Stream:
             is_due = key in self._late if key in recorded else key in self._new and not history.has(key)
             if not is_due and key not in chosen.keys() & recorded:
                 continue
-            if is_complete:
+            if waiting is None:
                 steps.append(_Step(None, position, None))
             else:
-                self._hold_back(self._deliveries[position].envelope, NEW if key in self._new else None)
-        if not is_complete:
-            for key in were.keys() & recorded:
-                self._hold_back(were[key], GONE)
-        return steps, is_complete
+                marked = NEW if key in self._new else None
+                waiting.append((self._deliveries[position].envelope, marked))
+        if waiting is not None:
+            waiting += [(were[key], GONE) for key in were.keys() & recorded]
+        return steps, waiting
 
     def _hold_back(self, envelope: Envelope, marked: str | None) -> None:
         if marked is not None:
-            envelope = envelope._replace(headers={**(envelope.headers or {}), self._of.mark: marked})
+            envelope = envelope._replace(headers={**(envelope.headers or {}), self._of.manner.mark: marked})
         self._add(dead_letter(envelope, Reason.HELD_BACK, _WAITS, *self._names))
 
     def _borrowed(self, history: History, followed: int) -> History:
@@ -281,7 +336,7 @@ class _Stream:
 
         def new_context(*given: Any, **named: Any) -> Context:  # noqa: ANN401 - a context's
             recorded = (None if current is None else current.record.captured) or {}
-            return _NewContext(*given, recorded=recorded, captures=self._of.captures, **named)
+            return _NewContext(*given, recorded=recorded, captures=self._of.manner.captures, **named)
 
         state = read_state(handler.codec, history.newest.encoded, history.stream.partition.key)
         draft = CommitDraft(history, deliveries, NOTHING, state, batch)
@@ -327,9 +382,9 @@ class _Stream:
 
     def _repeat(self, history: History, followed: int) -> None:
         """Add again the outcomes of messages that an earlier batch or an earlier attempt at this batch handled."""
-        replayer, recorded = Replayer(self._handler, self._business_id), dict[IdKey, Version]()
+        recorded = dict[IdKey, Version]()
         letters = {letter.key: letter for letter in history.letters.all}
-        is_own = history.stream.etag is not None and not history.head.shared
+        is_own = _is_own(history)
         for each in self._versions:
             key = each.record.message_id
             recorded[key] = each
@@ -356,10 +411,7 @@ class _Stream:
                 self._tell_of(step, _Made(None, (), error), 0, 0)
                 self._add(dead_letter(delivery.envelope, reason, error, *self._names))
                 continue
-            newest = self._handler.routes[delivery.envelope.type].newest
-            stored = stored._replace(record=stored.record._replace(revision=newest))
-            replayed = replayer.replay(Copy.of(delivery, stored))
-            made = _Made(replayed.after, replayed.published)
+            made = self._replay(delivery, stored)
             if self._is_same(version, made):
                 self._repeated(delivery.envelope, stored.number, stored.record.now, made.published)
             else:
@@ -385,14 +437,15 @@ class _Stream:
     def _tell(
         self, steps: Sequence[_Step], made: Sequence[_Made], same: Sequence[bool], outcomes: Outcomes
     ) -> None:
+        """Add the outcomes of steps. Messages have the positions of `made`, `same` and `outcomes`."""
         at = 0
         for step in steps:
             if step.position is None:
                 self._tell_of(step, _Made(None), None, 0)
                 continue
             number, now = outcomes.versions[at], outcomes.nows[at]
-            envelope = self._deliveries.envelopes[step.position]
             if same[at]:
+                envelope = self._deliveries.envelopes[step.position]
                 self._repeated(envelope, number, now, made[at].published)
             else:
                 self._tell_of(step, made[at], number, now)
@@ -401,40 +454,41 @@ class _Stream:
             at += 1
 
     def _tell_of(self, step: _Step, made: _Made, number: int | None, now: int) -> None:
-        version, state, fields = step.version, "new" if step.version is None else "gone", []
-        if step.position is None:
-            kind = "" if version is None else version.record.type
-            envelope = step.was or Envelope(version.message_id if version is not None else "", kind, "")
-        else:
+        version, fields = step.version, list[dict[str, str]]()
+        state, was = ("new" if version is None else "gone"), None if version is None else version.number
+        if step.position is not None:
             envelope = self._deliveries.envelopes[step.position]
             state = state if made.error is None else "refused"
+        else:
+            gone = ("", "") if version is None else (version.message_id, version.record.type)
+            envelope = step.was or Envelope(*gone, "")
         if version is not None and made.after is not None:
             before = self._handler.codec.upcast(version.after, version.schema)
-            fields = changes(decode(before), decode(made.after))
+            fields = _fields(decode(before), decode(made.after))
             state = "changed" if fields else "same"
-        was = () if version is None else self._published_before(version, step.was or envelope)
-        outputs, marked = _compare(was, made.published, self._of.mark)
+        published = () if version is None else self._published_before(version, step.was or envelope)
+        outputs, marked = _compare(published, made.published, self._of.manner.mark)
         moment = now or (version.record.now if version is not None else 0)
-        document = {
+        sent = outputs_of(marked, number or was or 0, moment)
+        found = {
             "state": state,
-            "was": None if version is None else version.number,
+            "was": was,
             "error": made.error,
             "now": moment,
-            "fields": [_field(each.field, each.before, each.after) for each in fields],
+            "fields": fields,
             "outputs": outputs,
         }
-        sent = outputs_of(marked, number or (version.number if version is not None else 0), moment)
-        self._add(self._differing(envelope, document, None if made.after is None else number, sent))
+        self._differs(envelope, found, None if made.after is None else number, sent)
 
-    def _differing(
+    def _differs(
         self,
         envelope: Envelope,
-        document: Mapping[str, Any],
+        found: Mapping[str, Any],
         number: int | None,
         outputs: tuple[Output, ...] = (),
-    ) -> Outcome:
-        text = json.dumps(document, ensure_ascii=False)
-        return Outcome(envelope, *self._names, Status.PROCESSED, None, text, number, outputs)
+    ) -> None:
+        text = json.dumps(found, ensure_ascii=False)
+        self._add(Outcome(envelope, *self._names, Status.PROCESSED, None, text, number, outputs))
 
     def _published_before(self, version: Version, envelope: Envelope) -> Sequence[Published] | None:
         """Return the recorded outputs of a version, or `None` if the code that made the version is unknown."""
@@ -451,13 +505,17 @@ class _Stream:
 
     def _tell_of_object(self, history: History) -> None:
         """Add an outcome without a message for a final state that differs from the recorded one."""
-        before, after = self._handler.initial, history.newest.encoded
+        before = self._handler.initial
         if self._versions:
             before = self._handler.codec.upcast(self._versions[-1].after, self._versions[-1].schema)
-        old, new = decode(before), decode(after)
-        fields = [_field(each.field, each.before, each.after) for each in changes(old, new)]
-        document = {"state": "object", "fields": fields, "numbers": _numbers(old, new)}
-        self._add(self._differing(Envelope("", "", ""), document, history.head.versions))
+        old, new = decode(before), decode(history.newest.encoded)
+        found = {"state": "object", "fields": _fields(old, new), "numbers": _numbers(old, new)}
+        self._differs(Envelope("", "", ""), found, history.head.versions)
+
+
+def _is_own(history: History) -> bool:
+    """Return whether the second table has versions of the stream, because it differs."""
+    return history.stream.etag is not None and not history.head.shared
 
 
 def is_made_by_handler(message_id: str) -> bool:
@@ -478,79 +536,72 @@ def _beginning(steps: Sequence[_Step], count: int) -> Sequence[_Step]:
 def _compare(
     was: Sequence[Published] | None, now: Sequence[Published], mark: str
 ) -> tuple[list[dict[str, Any]], list[Published]]:
-    old = {each.message_id: each for each in was or ()}
-    documents, sent = [], []
+    old, found, sent = (
+        {each.message_id: each for each in was or ()},
+        list[dict[str, Any]](),
+        list[Published](),
+    )
     for each in now:
         before = old.get(each.message_id)
         if before == each:
             del old[each.message_id]
-            documents.append({"change": "same", "type": each.type})
+            found.append({"change": "same", "type": each.type})
             sent.append(each)
             continue
-        if before is not None and before.type == each.type:
-            documents.append(_output("changed", before, each))
-        else:
-            documents.append(_output("new" if was is not None else "unknown", None, each))
+        is_new = before is None or before.type != each.type
+        change = "changed" if not is_new else "new" if was is not None else "unknown"
+        found.append(_output(change, each, None if is_new else before, each))
         sent.append(each._replace(headers={**each.headers, mark: NEW}))
-    changed = {each["message_id"] for each in documents if each["change"] == "changed"}
-    for each in old.values():
-        if each.message_id not in changed:
-            documents.append(_output("gone", each, None))
-        sent.append(each._replace(headers={**each.headers, mark: GONE}))
-    return documents, sent
+    changed = {each["message_id"] for each in found if each["change"] == "changed"}
+    found += [_output("gone", each, each, None) for each in old.values() if each.message_id not in changed]
+    sent += [each._replace(headers={**each.headers, mark: GONE}) for each in old.values()]
+    return found, sent
 
 
-def _output(change: str, before: Published | None, after: Published | None) -> dict[str, Any]:
-    one = after or before
-    if one is None:
-        raise AssertionError("An output is on one side at least.")
+def _output(change: str, of: Published, before: Published | None, after: Published | None) -> dict[str, Any]:
     old, new = ({} if each is None else json.loads(each.body) for each in (before, after))
-    fields = changes(old, new) if before and after else ()
     return {
         "change": change,
-        "type": one.type,
-        "message_id": one.message_id,
+        "type": of.type,
+        "message_id": of.message_id,
         "before": before and before.body.decode(),
         "after": after and after.body.decode(),
-        "fields": [_field(each.field, each.before, each.after) for each in fields],
+        "fields": _fields(old, new) if before and after else [],
         "numbers": _numbers(old, new),
     }
 
 
-def _field(name: str, before: Any, after: Any) -> dict[str, str]:  # noqa: ANN401 - any JSON values
-    return {"field": name, "before": shown(before), "after": shown(after)}
+def _fields(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - any JSON values
+    return [
+        {"field": each.field, "before": shown(each.before), "after": shown(each.after)}
+        for each in changes(before, after)
+    ]
 
 
 def _numbers(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - any JSON values
     """Return the sums that differ, by field. Numeric text counts if either side has a point, unlike ids of digits."""
-    sides = Counter[str](), Counter[str]()
-    texts = Counter[str](), Counter[str]()
-    decimals = set[str]()
-    for value, sums, of_text in zip((before, after), sides, texts, strict=True):
-        _add_up(value, "", sums, of_text, decimals)
-    for sums, of_text in zip(sides, texts, strict=True):
-        sums.update({name: of_text[name] for name in decimals})
-    old, new = sides
-    return [
-        {"field": name, "before": str(old[name]), "after": str(new[name])}
-        for name in {**old, **new}
-        if old[name] != new[name]
-    ]
+    sides = [list(_leaves(each)) for each in (before, after)]
+    decimals = {path for side in sides for path, value in side if isinstance(value, str) and "." in value}
+    old, new = dict[str, int | Decimal](), dict[str, int | Decimal]()
+    for sums, side in zip((old, new), sides, strict=True):
+        for path, value in side:
+            if isinstance(value, int) or path in decimals:
+                sums[path] = sums.get(path, 0) + (Decimal(value) if isinstance(value, str) else value)
+    both = [(name, old.get(name, 0), new.get(name, 0)) for name in {**old, **new}]
+    return [{"field": name, "before": str(was), "after": str(now)} for name, was, now in both if was != now]
 
 
-def _add_up(value: Any, path: str, sums: Counter[str], texts: Counter[str], decimals: set[str]) -> None:  # noqa: ANN401 - any JSON value
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, int | str]]:  # noqa: ANN401 - any JSON value
     match value:
         case bool():
             return
         case int():
-            sums[path] += value
+            yield path, value
         case str() if _NUMBER.fullmatch(value):
-            texts[path] += Decimal(value)  # type: ignore[assignment] # a counter of any numbers
-            if "." in value:
-                decimals.add(path)
+            yield path, value
         case list():
             for each in value:
-                _add_up(each, path, sums, texts, decimals)
+                yield from _leaves(each, path)
         case dict():
             for name, each in value.items():
-                _add_up(each, f"{path}.{name}" if path else name, sums, texts, decimals)
+                yield from _leaves(each, f"{path}.{name}" if path else name)

@@ -4,39 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
 from eventstore import connect
+from handlers.codec import unpack
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, command_on, resumable
 from runtime.cli.checks import check_file, check_folder, check_log, load_app, require_table
 from runtime.cli.console import Screen, counted, iso, make_table
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS
-from runtime.cli.options import AppSpec, AsJson, Limit, Messages, only
-from runtime.clock import to_datetime
+from runtime.cli.options import AppSpec, AsJson, Limit, Messages, argument, only
 from runtime.errors import LogError, UsageError
-from runtime.ledger.settings import open_current
+from runtime.maintenance.switch import Fork
 from runtime.maintenance.switch import fork as fork_object
 from runtime.maintenance.switch import switch as switch_table
 from runtime.messages.envelope import canonical
-from runtime.options import REQUIRED, option
-from runtime.versions.readable import decode, readable
+from runtime.options import REQUIRED, flag, option, option_of
+from runtime.versions.readable import describe_version, readable
 
 if TYPE_CHECKING:
     from runtime.spark.reprocessing import Rows
     from runtime.versions.run import Version
 
-_OF_REPROCESSING = frozenset(OF_ANY_BATCH) - {"cascade", "documents", "adopt"} | {
-    "source",
-    "log_format",
-    "decoding",
-}
+_OF_REPROCESSING = {*OF_ANY_BATCH, "source", "log_format", "decoding"} - {"cascade", "documents", "adopt"}
 
 
 def reprocess(
@@ -51,33 +49,24 @@ def reprocess(
     ),
     was: str | None = option(
         "The app that made the history, if methods were edited without a revision. It computes the old outputs.",
-        default=None,
         metavar="MODULE:ATTRIBUTE",
     ),
-    as_of: str | None = option(
-        "Handle the history up to the end of this batch.", default=None, metavar="BATCH"
-    ),
+    as_of: str | None = option("Handle the history up to the end of this batch.", metavar="BATCH"),
     object_: str | None = option(
         "Handle only objects with this business id. The log must contain all their messages.",
-        default=None,
         name="--object",
         metavar="ID",
     ),
-    capture: bool = option(
-        "Capture missing values now. By default, messages without a recorded value become dead letters.",
-        default=False,
+    capture: bool = flag(
+        "Capture missing values now. By default, messages without a recorded value become dead letters."
     ),
     report: Path = option(
         "The folder for the report: report.html, and the differences as Parquet.",
         default=Path("reprocessed"),
-        metavar="DIR",
         file_okay=False,
     ),
     max_changes: int | None = option(
-        "Exit with code 3 if more messages than this have another state or other outputs.",
-        default=None,
-        metavar="N",
-        min=0,
+        "Exit with code 3 if more messages than this have another state or other outputs.", metavar="N", min=0
     ),
     options: Annotated[BatchOptions, only(*_OF_REPROCESSING)],
     limit: Limit = 10,
@@ -93,29 +82,26 @@ def reprocess(
     version of a removed output is omitted. Nothing is published, and TABLE is not changed. TABLE2 stores only objects
     that differ.
 
-    Name all logs of the history, separated by commas. A stopped reprocessing resumes with its --batch-id. To include
+    Name all logs of the history, one after the other. A stopped reprocessing resumes with its --batch-id. To include
     newer messages, run it again with all logs and the same --into. `consistent switch` activates TABLE2.
     """
     loaded, made_by = load_app(app), None if was is None else load_app(was)
-    logs = [messages] if Path(messages).exists() else messages.split(",")
-    states, spark = batch.states, batch.spark
+    logs, states, spark = _logs(messages), batch.states, batch.spark
     spark.check_scope(states)
     given = (options.log_format, options.source, options.decoding)
     log_bytes = sum(check_log(each, spark.place, *given) or 0 for each in logs)
-    states = require_table(states)
+    require_table(states)
     check_folder(batch.out, spark.place)
     check_folder(str(report), spark.place, "The report", "--report")
     screen = Screen(as_json)
     batch = batch.announced(screen)
-    second = TablePlace(states.store, into)
     with spark.working("Stopped. Nothing is lost: run it again with its --batch-id.", log_bytes or None) as (
         session,
         progress,
     ):
         from runtime.spark import reprocessing
 
-        more = vars(replace(options, step=progress.step))
-        with resumable(batch.batch_id or "", second):
+        with resumable(batch.batch_id or "", TablePlace(states.store, into)):
             done = reprocessing.reprocess(
                 session,
                 logs,
@@ -129,7 +115,7 @@ def reprocess(
                 business_id=object_,
                 capture=capture,
                 batch_id=batch.batch_id,
-                **more,
+                **vars(replace(options, step=progress.step)),
             )
         progress.step("Comparing")
         different = reprocessing.differences(done.result.outcomes).persist()
@@ -138,44 +124,35 @@ def reprocess(
         changed = different.where("state <> 'object'").count()
         objects = different.count() - changed
         progress.done()
+    counts = {"batch_id": batch.batch_id, "into": into, "changed": changed, "objects": objects}
     said = f"{counted(changed, 'message')} differ, and the final state of {counted(objects, 'object')}."
     page = _page(f"{states.table} handled again by {app}", said, tables)
     (report / "report.html").write_text(page, encoding="utf-8")
-    counts = {"batch_id": batch.batch_id, "into": into, "changed": changed, "objects": objects}
-    shown = [
-        make_table(title, list(rows[0]), rows[: limit or None]) for title, rows in tables.items() if rows
-    ]
-    screen.put({**counts, "tables": tables}, *(each for table in shown for each in (table, "")), said)
+    screen.put({**counts, "tables": tables}, *_shown(tables, limit), said)
     screen.show(f"The report is in {report / 'report.html'}.")
-    if done.result.record.rounds and not done.missing and object_ is None:
+    if not done.missing and object_ is as_of is None:
         screen.show("To use the second table:", f"  {command_on('switch', states, into)}")
     if max_changes is not None and changed > max_changes:
         screen.note(f"{counted(changed, 'message')} differ, more than --max-changes {max_changes}.")
         raise typer.Exit(TOO_MANY_DEAD_LETTERS)
 
 
-_STYLE = """
-:root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
-table { border-collapse: collapse; display: block; overflow-x: auto; }
-th, td { border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent); padding: .3rem .7rem; }
-th { text-align: left; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; }
-td.before { color: light-dark(#a40000, #ff8a80); }
-td.after { color: light-dark(#006b1f, #7ee29b); }
-"""
+def _shown(tables: Mapping[str, Rows], limit: int) -> Iterator[RenderableType]:
+    for title, rows in tables.items():
+        if rows:
+            yield from (make_table(title, list(rows[0]), rows[: limit or None]), "")
 
 
 def _page(title: str, said: str, tables: Mapping[str, Rows]) -> str:
     """Return the report as a self-contained HTML page."""
-    parts = [f"<h1>{escape(title)}</h1><p>{said}</p>"]
+    parts = []
     for heading, rows in tables.items():
         if rows:
             head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
             body = "".join(f"<tr>{''.join(map(_cell, row, row.values()))}</tr>" for row in rows)
             parts.append(f"<h2>{escape(heading)}</h2><table><tr>{head}</tr>{body}</table>")
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
-    return f'<!doctype html><html lang="en">{head}{"".join(parts)}</html>\n'
+    template = Template(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
+    return template.substitute(title=escape(title), said=said, tables="\n".join(parts))
 
 
 def _cell(column: str, value: object) -> str:
@@ -184,51 +161,53 @@ def _cell(column: str, value: object) -> str:
 
 
 def switch(
-    into: Annotated[
-        str, typer.Argument(metavar="TABLE2", show_default=False, help="The table to use instead.")
+    tables: Annotated[
+        list[str], argument("[TABLE] TABLE2", "The table, by default --table, and its successor.")
     ],
     *,
-    states: TablePlace,
+    store: str = option_of(TablePlace, "store", group=""),
+    table: str | None = option_of(TablePlace, "table", default=None, group=""),
     as_json: AsJson = False,
 ) -> None:
     r"""Use a reprocessed table instead of the first one.
 
-        consistent switch games2 --store sqlite:///store.db --table games
+        consistent switch games games2 --store sqlite:///store.db
 
     Batches, streams, consumers and commands that name TABLE use TABLE2 from their next start on. Objects without
-    differences are copied first; then one conditional write switches. It is rejected while a batch of either table is
-    open, and if TABLE has messages that were not reprocessed. Stop consumers before, and restart them.
+    differences, dead letters, policies and batches are copied first; then one conditional write switches. It is
+    rejected while a batch of either table is open, and if TABLE has messages that were not reprocessed. Stop consumers
+    before, and restart them.
 
-        consistent switch games --store sqlite:///store.db --table games2
+        consistent switch games2 games --store sqlite:///store.db
 
-    Switches back, which is possible until TABLE2 has another batch. Changes by consumers of TABLE2 are lost.
+    Switches back, which is possible until TABLE2 is changed by a batch, a message, or a command such as forget.
     """
-    require_table(states)
+    *first, into = tables
+    name = (*first, table)[0]
+    if len(first) > 1 or name is None:
+        raise UsageError("Name two tables, the first one (or --table) and the one that replaces it.")
+    require_table(TablePlace(store, name))
 
-    async def work() -> int:
-        async with connect(states.store) as store:
-            return await switch_table(store, states.table, into)
+    async def work() -> int | None:
+        async with connect(store) as opened:
+            return await switch_table(opened, name, into)
 
     copied = asyncio.run(work())
-    said = f"{states.table} is switched to {into}: {counted(copied, 'object')} copied that are equal."
-    Screen(as_json).put({"table": states.table, "switched_to": into, "copied": copied}, said)
+    said = f"{name} is switched to {into}: {counted(copied or 0, 'object')} copied."
+    if copied is None:
+        said = f"{name} is switched to {into} already: nothing was changed."
+    Screen(as_json).put({"table": name, "switched_to": into, "copied": copied or 0}, said)
 
 
 def fork(
-    handler: Annotated[str, typer.Argument(metavar="HANDLER", show_default=False, help="The handler.")],
-    business_id: Annotated[
-        str, typer.Argument(metavar="BUSINESS_ID", show_default=False, help="The object.")
-    ],
+    handler: Annotated[str, argument("HANDLER", "The handler.")],
+    business_id: Annotated[str, argument("BUSINESS_ID", "The object.")],
     *,
     states: TablePlace,
-    at: int | None = option(
-        "The last version to copy. Default: the newest.", default=None, metavar="VERSION", min=1
-    ),
-    into: str = option("The new table, in the same store.", default=REQUIRED, metavar="TABLE2"),
+    at: int | None = option("The last version to copy. Default: the newest.", metavar="VERSION", min=1),
+    into: str | None = option("The new table, in the same store. Default: a random name.", metavar="TABLE2"),
     case: Path | None = option(
         "Also write this version to a file, for `HandlerSpec.from_export` in a test. Needs --messages.",
-        default=None,
-        metavar="FILE",
         dir_okay=False,
     ),
     messages: Messages = "",
@@ -239,45 +218,60 @@ def fork(
         consistent fork LeaderBoard 7f0c...e2 --at 3 --into trial \
             --store sqlite:///store.db --table games
 
-    Use it with `consistent run --table TABLE2` and `consistent show`. The first table is not changed. Reads the object
-    with one request for each 1,000 runs.
+    Use it with `consistent run --table TABLE2`, `show` and `explore`. `runtime.fork` does the same in Python. The first
+    table is not changed. Reads the object with one request for each 1,000 runs.
     """
     if (case is None) is not (messages == ""):
         raise UsageError("--case and --messages must be used together.")
     require_table(states)
     check_file(case)
 
-    async def work() -> Version:
+    def export(version: Version) -> None:
+        if case is not None:
+            found = _case(handler, canonical(business_id), version, _logs(messages))
+            case.write_text(json.dumps(found, indent=2, ensure_ascii=False, default=iso), encoding="utf-8")
+
+    async def work() -> Fork:
         async with connect(states.store) as store:
-            _, table = await open_current(store, states.table, make=False)
-            return await fork_object(table, await store.table(into), handler, business_id, at)
+            return await fork_object(
+                store, states.table, handler, business_id, at=at, into=into, check=export
+            )
 
-    last = asyncio.run(work())
-    if case is not None:
-        case.write_text(json.dumps(_case(last, messages), indent=2, ensure_ascii=False), encoding="utf-8")
-    said = f"{into} has {handler} {business_id} up to version {last.number}."
-    Screen(as_json).put({"table": into, "version": last.number}, said)
+    made = asyncio.run(work())
+    said = f"{made.name} has {handler} {business_id} up to version {made.version.number}."
+    Screen(as_json).put({"table": made.name, "version": made.version.number}, said)
 
 
-def _case(version: Version, log: str) -> dict[str, Any]:
+def _case(handler: str, business_id: str, version: Version, logs: Sequence[str]) -> dict[str, Any]:
     """Return the JSON form of a version, with the body of its message, which is read from a log."""
     from runtime.spark.logs.read import messages_on_disk
 
-    record = version.record
-    found = next(
-        (each for each in messages_on_disk(log) if canonical(each["message_id"]) == version.message_id), None
-    )
-    if found is None:
-        raise LogError(f"{log} lacks the message {version.message_id}: use the log that has it.")
-    body = found["body"]
-    return {
-        "message_id": version.message_id,
-        "type": record.type,
-        "body": json.loads(body) if isinstance(body, str) else body,
-        "headers": dict(record.headers) if record.headers else None,
-        "now": iso(to_datetime(record.now)),
-        "captured": {name: readable(value) for name, value in (record.captured or {}).items()},
-        "schema": version.schema,
-        "before": decode(version.before),
-        "after": decode(version.after),
+    rows = (row for log in logs for row in messages_on_disk(log))
+    body = next((row["body"] for row in rows if canonical(row["message_id"]) == version.message_id), None)
+    if body is None:
+        raise LogError(
+            f"{', '.join(logs)}: the message {version.message_id} is missing. Add the log that has it."
+        )
+    captured, described = version.record.captured or {}, describe_version(version, whole=True, diff=False)
+    # Values that JSON cannot hold are exported twice: to read, and as msgpack.
+    packed = {
+        name: value.hex()
+        for name, value in captured.items()
+        if readable(value) != unpack(value, strict_map_key=False)
     }
+    return {
+        "handler": handler,
+        "business_id": business_id,
+        "body": json.loads(body) if isinstance(body, str) else body,
+        "packed": packed,
+        **{name: described[name] for name in _OF_CASE},
+    }
+
+
+_OF_CASE = ("message_id", "type", "headers", "now", "captured", "schema", "before", "after")
+
+
+def _logs(messages: str) -> list[str]:
+    """Split the names of several logs."""
+    is_one = messages.startswith("kafka:") or Path(messages).exists()
+    return [messages] if is_one else messages.split(",")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eventstore import connect, drive
+from eventstore import KeyRange, connect, drive
+from handlers import App
 from runtime import Envelope
 from runtime.errors import UsageError
+from runtime.maintenance.check import check_table
+from runtime.maintenance.forget import Tables, forget
 from runtime.maintenance.switch import switch
+from runtime.retries import RetryPolicy
 from runtime.spark.reprocessing import Reprocessed, differences, report, reprocess
 from runtime.spark.worker.connection import open_table
 from tests.integration.spark.conftest import Place
@@ -111,19 +116,15 @@ def test_a_switch_waits_for_what_came_in_and_can_be_undone_until_a_batch(
     later = log(tmp_path / "later.jsonl", [(0, 70), (5, 1)], 100)
     place.run(later, cascade=True)
 
-    async def change(name: str, to: str) -> int:
-        async with connect(place.store) as store:
-            return await switch(store, name, to)
-
-    with pytest.raises(UsageError, match="not handled again"):
-        drive(change(place.table, "second"))
-    again(place, later, "fee")
+    with pytest.raises(UsageError, match="not reprocessed"):
+        drive(switched(place, place.table, "second"))
+    again(place, [paid, later], "fee")
     before = histories(open_table(place.store, place.table).table)
-    drive(change(place.table, "second"))
+    drive(switched(place, place.table, "second"))
     after = histories(open_table(place.store, "second").table)
     assert after.keys() == before.keys()
-    drive(change("second", place.table))
-    drive(change(place.table, "second"))
+    drive(switched(place, "second", place.table))
+    drive(switched(place, place.table, "second"))
     assert after == histories(open_table(place.store, "second").table)
     place.app = bank("fee")
     last = place.run(log(tmp_path / "last.jsonl", [(0, 70), (0, 60)], 200), cascade=True)
@@ -131,5 +132,95 @@ def test_a_switch_waits_for_what_came_in_and_can_be_undone_until_a_batch(
     assert before == histories(open_table(place.store, place.table).table)
     repeated = place.run([paid, later], cascade=True)
     assert {each.status for each in repeated.collect()} <= {"duplicate", "dead_letter"}
-    with pytest.raises(UsageError, match="cannot be switched back"):
-        drive(change("second", place.table))
+    with pytest.raises(UsageError, match="would lose that"):
+        drive(switched(place, "second", place.table))
+
+
+@pytest.mark.thorough
+def test_an_output_whose_cause_is_in_no_log_does_not_count_as_gone(
+    place: Place, paid: str, tmp_path: Path
+) -> None:
+    place.app = bank("same")
+    early = log(tmp_path / "early.jsonl", [(4, 60)], 50)
+    place.run(early)  # its output is in flight
+    again(place, [paid, early], "fee")
+    place.run(early, cascade=True)
+    later = log(tmp_path / "later.jsonl", [(5, 1)], 100)
+    place.run(later, cascade=True)
+
+    found, _ = again(place, later, "fee")
+    assert ("Book", "b0") in {(each.handler, each.business_id) for each in found.missing}
+    with pytest.raises(UsageError, match="not reprocessed"):
+        drive(switched(place, place.table, "second"))
+
+    found, _ = again(place, [paid, early, later], "fee")
+    assert not found.missing
+    drive(switched(place, place.table, "second"))
+
+
+async def switched(place: Place, name: str, to: str) -> int | None:
+    async with connect(place.store) as store:
+        return await switch(store, name, to)
+
+
+@pytest.mark.thorough
+def test_a_batch_that_is_run_again_after_a_switch_is_a_no_op(place: Place, paid: str, tmp_path: Path) -> None:
+    place.run(paid, cascade=True, batch_id="paid")
+    first, changed = again(place, paid, "fee", batch_id="again")
+    with pytest.raises(UsageError, match="a batch paid of its own"):
+        again(place, paid, "fee", batch_id="paid")
+    with pytest.raises(UsageError, match="another table"):
+        again(place, paid, "fee", into=place.table.upper())
+    drive(switched(place, place.table, "second"))
+    before = histories(open_table(place.store, "second").table)
+
+    place.app = bank("fee")
+    place.run(paid, cascade=True, batch_id="paid")
+    repeated, changed_again = again(place, paid, "fee", batch_id="again")
+    assert repeated.result.was_published
+    assert changed_again == changed
+    assert repeated.result.record == first.result.record
+    with pytest.raises(UsageError, match="was switched to second"):
+        again(place, paid, "fee")
+    second = open_table(place.store, "second").table
+    assert histories(second) == before
+    assert not drive(check_table(second, KeyRange())).faults
+    drive(switched(place, "second", place.table))  # nothing was changed
+
+    drive(switched(place, place.table, "second"))
+    assert not again(place, paid, "fee", was=bank("fee"), into="third")[1]  # follows the second table
+    drive(switched(place, place.table, "third"))
+
+
+@pytest.mark.thorough
+def test_an_added_handler_gets_all_messages(place: Place, tmp_path: Path) -> None:
+    messages, lone, app = log(tmp_path / "first.jsonl", PAYMENTS), place.beside("lone"), bank("same")
+    lone.app = App(app.handlers["Account"].handler_type, name="bank")
+    lone.run(messages, cascade=True)
+    place.app = app
+    place.run(messages, cascade=True)
+
+    for _ in range(2):
+        again(lone, messages, "same", was=lone.app)
+
+    expected, found = (
+        {
+            key: sorted(json.loads(made[-1][1])["entries"])
+            for key, made in histories(open_table(*where).table).items()
+            if key[0] == "Book"
+        }
+        for where in ((place.store, place.table), (lone.store, "second"))
+    )
+    assert found == expected
+
+
+@pytest.mark.thorough
+def test_messages_of_a_forgotten_object_are_not_gone(place: Place, paid: str) -> None:
+    table = open_table(place.store, place.table).table
+    drive(forget(Tables(table, table, table), "Account", "a0", 1, restart=False, retries=RetryPolicy()))
+
+    found, changed = again(place, paid, "same")
+
+    assert not changed
+    assert not found.missing
+    drive(switched(place, place.table, "second"))

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from handlers import Context, Handler, Message, NondeterminismError, SpecError, State, handles
+from handlers.draws import Seed
 from handlers.testing import HandlerSpec
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -330,34 +331,44 @@ def test_states_and_messages_are_compared_as_they_are_stored():
     SPEC.given(draws("weigh")).when(Rang(tower="east", times=0)).then(state=weighed)
 
 
+class Counted(Message):
+    counter: str
+    by: int
+
+
+class Counts(State):
+    total: int = 0
+    of: str = ""
+    guid: str = ""
+
+
+class Counter(Handler[Counts]):
+    @handles(by="counter")
+    def count(self, state: Counts, message: Counted, context: Context) -> Counts:
+        seen = context.capture("seen", lambda: 0)
+        secret = context.capture("secret", lambda: b"")
+        total = state.total + message.by + seen + len(secret)
+        return Counts(total=total, of=message.counter, guid=f"{context.now} {context.new_guid()}")
+
+
+CASE = {
+    "handler": "Counter",
+    "business_id": "grace",
+    "message_id": "m7",
+    "type": "Counted",
+    "body": {"counter": "grace", "by": 2},
+    "headers": {},
+    "now": "2026-03-02T08:00:00Z",
+    "captured": {"seen": 5, "secret": {"base64": "/wA="}},
+    "packed": {"secret": "c402ff00"},
+    "schema": 1,
+    "before": {"total": 1, "of": "grace", "guid": ""},
+    "after": {"total": 10, "of": "grace", "guid": "x"},
+}
+
+
 def test_a_recorded_version_becomes_a_case(tmp_path):
-    case = {
-        "message_id": "m7",
-        "type": "Counted",
-        "body": {"counter": "grace", "by": 2},
-        "headers": None,
-        "now": "2026-03-02T08:00:00Z",
-        "captured": {"seen": 5},
-        "schema": 1,
-        "before": {"total": 1, "of": "grace", "guid": ""},
-        "after": {"total": 8, "of": "grace", "guid": "x"},
-    }
-    (tmp_path / "case.json").write_text(json.dumps(case))
-
-    class Counted(Message):
-        counter: str
-        by: int
-
-    class Counts(State):
-        total: int = 0
-        of: str = ""
-        guid: str = ""
-
-    class Counter(Handler[Counts]):
-        @handles(by="counter")
-        def count(self, state: Counts, message: Counted, context: Context) -> Counts:
-            seen = context.capture("seen", lambda: 0)
-            return Counts(total=state.total + message.by + seen, of=message.counter, guid=str(context.now))
+    (tmp_path / "case.json").write_text(json.dumps(CASE))
 
     def anonymous(fields):
         return {name: "somebody" if value == "grace" else value for name, value in fields.items()}
@@ -367,6 +378,15 @@ def test_a_recorded_version_becomes_a_case(tmp_path):
     assert found.state.of == "somebody"
     assert isinstance(found.message, Counted)
     assert found.message.counter == "somebody"
-    assert found.when().state == Counts(total=8, of="somebody", guid="2026-03-02 08:00:00+00:00")
+    guid = Seed("m7", "Counter", "grace").guid("guid", 0)  # of the recorded object
+    assert found.when().state == Counts(total=10, of="somebody", guid=f"2026-03-02 08:00:00+00:00 {guid}")
+    found.when().redelivered()
     with pytest.raises(AssertionError, match=r"state\.guid"):
         found.when().then(state=found.state)
+
+
+@pytest.mark.parametrize("other", [{"handler": "Counter2"}, {"type": "Rang"}])
+def test_a_case_of_another_handler_is_refused(tmp_path, other):
+    (tmp_path / "case.json").write_text(json.dumps(CASE | other))
+    with pytest.raises(SpecError, match=r"Counter has no such case"):
+        HandlerSpec.from_export(Counter, tmp_path / "case.json")

@@ -1,18 +1,31 @@
 """A switch decides by one conditional write; a fork copies one object."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from eventstore import ConcurrencyConflictError, Operation, Store, Table, connect, drive
-from runtime import Processor
+from eventstore.backends.memory import MemoryTable
+from handlers import App
+from runtime import Envelope, Processor
 from runtime.clock import system_clock
+from runtime.dead_letters import Selection, discard, find_letters
 from runtime.errors import UsageError
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.settings import LEDGER, TableSettings, open_current
+from runtime.ledger.settings import LEDGER, TableOwner, TableSettings, open_current
 from runtime.maintenance import switch as module
+from runtime.maintenance.forget import Tables, forget
+from runtime.maintenance.policies import Policies, Scope
 from runtime.maintenance.switch import fork, switch
+from runtime.publishing.publisher import TargetOptions
+from runtime.publishing.records import Publications, key_of
+from runtime.publishing.runner import find_unpublished
+from runtime.publishing.targets.choice import open_target
+from runtime.retries import RetryPolicy
 from runtime.versions.head import Tombstone
 from runtime.versions.stream import summaries
-from tests.support.reprocessing import Paid, World, bank, histories, reprocess
+from tests.support.reprocessing import Book, Paid, World, bank, histories, reprocess
 
 
 @pytest.fixture
@@ -22,26 +35,27 @@ def store() -> Store:
 
 @pytest.fixture
 def world(store: Store) -> World:
-    """Payments, reprocessed with a fee into the table `second`."""
+    """Payments, reprocessed with a fee into the table `second`. Those of 13 are dead letters."""
     world = World(drive(store.table("first")))
+    payments = [("a0", 60), ("a1", 20), ("a0", 10), ("a0", 13), ("a1", 13)]
     world.run(
-        [
-            ("m1", Paid(account="a0", amount=60)),
-            ("m2", Paid(account="a1", amount=20)),
-            ("m3", Paid(account="a0", amount=10)),
-        ],
+        [(f"m{at}", Paid(account=who, amount=amount)) for at, (who, amount) in enumerate(payments, 1)],
         bank("same"),
     )
-    second = drive(store.table("second"))
-    drive(second.transact(LEDGER, [TableSettings(follows="first").operation()]))
-    reprocess(world.table, second, world.log, bank("fee"), bank("same"))
+    follow(store, "first", "second", world)
     return world
 
 
-def processed(table: Table, world: World) -> None:
+def follow(store: Store, name: str, into: str, world: World) -> None:
+    second = drive(store.table(into))
+    drive(second.transact(LEDGER, [TableSettings(TableOwner.of(bank("fee")), follows=name).operation()]))
+    reprocess(drive(store.table(name)), second, world.log, bank("fee"), bank("same"))
+
+
+def processed(table: Table, world: World, message: Envelope | None = None) -> None:
     async def publish(_: object) -> None: ...
 
-    drive(Processor(bank("fee"), table, publish).process(world.log[0]))
+    drive(Processor(bank("fee"), table, publish).process(message or world.log[0]))
 
 
 def test_a_switched_table_is_used_by_name_and_refused_as_it_was(store: Store, world: World) -> None:
@@ -53,6 +67,9 @@ def test_a_switched_table_is_used_by_name_and_refused_as_it_was(store: Store, wo
 
     name, current = drive(open_current(store, "first"))
     assert (name, copied) == ("second", len(histories(world.table)) - 1)
+    assert drive(switch(store, "first", "second")) is None
+    with pytest.raises(UsageError, match="another table"):
+        drive(switch(store, "second", "Second"))
     assert histories(current).keys() == histories(world.table).keys()
     with pytest.raises(UsageError, match="switched to second"):
         processed(world.table, world)
@@ -69,8 +86,123 @@ def test_it_is_undone_by_switching_back_until_a_batch(store: Store, world: World
     with pytest.raises(UsageError, match="is open"):
         drive(switch(store, "second", "first"))
     drive(Ledger(second, system_clock).publish(record))
-    with pytest.raises(UsageError, match="cannot be switched back"):
+    with pytest.raises(UsageError, match="would lose that"):
         drive(switch(store, "second", "first"))
+
+
+def handle(table: Table, world: World) -> None:
+    processed(table, world, Envelope("m9", "Paid", '{"account": "a7", "amount": 1}'))
+
+
+def forget_one(table: Table, _: World) -> None:
+    tables = Tables(table, table, table)
+    drive(forget(tables, "Account", "a1", 1, restart=False, retries=RetryPolicy()))
+
+
+def hold(table: Table, _: World) -> None:
+    drive(Policies(table, system_clock).change(Scope("Account", "a1"), hold=True))
+
+
+def discard_letters(table: Table, _: World) -> None:
+    drive(discard(table, Selection(), RetryPolicy()))
+
+
+@pytest.mark.parametrize("change", [handle, forget_one, hold, discard_letters])
+def test_it_is_not_undone_where_that_would_lose_a_change(
+    store: Store, world: World, change: Callable[[Table, World], None]
+) -> None:
+    drive(switch(store, "first", "second"))
+    processed(drive(store.table("second")), world)  # a redelivery changes nothing
+    drive(switch(store, "second", "first"))
+    drive(switch(store, "first", "second"))
+
+    change(drive(store.table("second")), world)
+
+    with pytest.raises(UsageError, match="would lose that"):
+        drive(switch(store, "first", "first"))
+
+
+def test_dead_letters_go_along_also_those_of_objects_that_differ(store: Store, world: World) -> None:
+    async def letters(table: Table) -> list[tuple[str | None, str]]:
+        return [(each.business_id, each.letter.message_id) async for each in find_letters(table, Selection())]
+
+    drive(switch(store, "first", "second"))
+
+    second = drive(store.table("second"))
+    assert ("Account", "a0") in histories(second)
+    assert drive(letters(second)) == drive(letters(world.table)) == [("a0", "m4"), ("a1", "m5")]
+
+
+def test_batches_and_how_far_they_are_published_go_along(store: Store, world: World, tmp_path: Path) -> None:
+    target = open_target(f"sqlite:///{tmp_path}/out.db", TargetOptions())
+
+    async def batch(table: Table, name: str, *, is_published: bool) -> None:
+        ledger = Ledger(table, system_clock)
+        record = await ledger.begin(name, "a log", str(tmp_path))
+        record = await ledger.publish(await ledger.commit_round(record, 0, {"outputs": 1}, 0))
+        if is_published:
+            await Publications(table, system_clock).begin(key_of(record, target, ()), target.name, 1, 1)
+
+    async def unpublished(table: Table) -> list[str]:
+        return [each.batch_id for each, _ in await find_unpublished(table, target, (), None)]
+
+    drive(batch(world.table, "b1", is_published=False))
+    drive(batch(world.table, "b2", is_published=True))
+    drive(switch(store, "first", "second"))
+
+    second = drive(store.table("second"))
+    assert drive(unpublished(second)) == drive(unpublished(world.table)) == ["b1", "b2"]
+    assert drive(Ledger(second, system_clock).begin("b1", "a log", str(tmp_path))).is_finished
+    assert [each.batch_id for each in drive(Ledger(second, system_clock).batches(9))] == ["b2", "b1"]
+    record = drive(Ledger(second, system_clock).get("b1"))
+    drive(Publications(second, system_clock).begin(key_of(record, target, ()), target.name, 3, 3))
+    drive(switch(store, "second", "first"))
+    assert drive(Publications(world.table, system_clock).find(key_of(record, target, ()), 3)) is not None
+
+
+def test_objects_of_a_handler_that_the_new_app_lacks_are_copied(store: Store, world: World) -> None:
+    lone, third = App(bank("fee").handlers["Account"].handler_type, name="bank"), drive(store.table("third"))
+    drive(third.transact(LEDGER, [TableSettings(TableOwner.of(lone), follows="first").operation()]))
+    reprocess(world.table, third, world.log, lone, bank("same"))
+
+    drive(switch(store, "first", "third"))
+
+    before, after = histories(world.table), histories(third)
+    assert after.keys() == before.keys()
+    assert {key: after[key] for key in after if key[0] == Book.__name__} == {
+        key: before[key] for key in before if key[0] == Book.__name__
+    }
+
+
+@pytest.mark.usefixtures("no_tail")
+@pytest.mark.parametrize("killed_at", [1, 2, 60, 101, 118, 140])
+def test_a_switch_that_was_killed_within_a_large_object_is_called_again(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch, killed_at: int
+) -> None:
+    world.run([(f"n{at}", Paid(account="a5", amount=2)) for at in range(120)], bank("same"))
+    second, transact, calls = drive(store.table("second")), MemoryTable.transact, 0
+    reprocess(world.table, second, world.log, bank("fee"), bank("same"))
+
+    async def killed(self: MemoryTable, *given):
+        nonlocal calls
+        calls += 1
+        if calls == killed_at:
+            raise KeyboardInterrupt
+        return await transact(self, *given)
+
+    monkeypatch.setattr(MemoryTable, "transact", killed)
+    with pytest.raises(KeyboardInterrupt):
+        drive(switch(store, "first", "second"))
+    monkeypatch.undo()
+    # Messages that come in meanwhile make the object differ.
+    world.run([("late", Paid(account="a5", amount=60))], bank("same"))
+    reprocess(world.table, second, world.log, bank("fee"), bank("same"))
+    drive(switch(store, "first", "second"))
+
+    before, after = histories(world.table), histories(second)
+    assert after.keys() == before.keys()
+    assert after["Account", "a5"][:120] == before["Account", "a5"][:120]
+    assert len(after["Account", "a5"]) == 121
 
 
 def test_it_is_refused_for_what_came_in_and_for_what_was_forgotten_since(store: Store, world: World) -> None:
@@ -129,23 +261,33 @@ def test_a_switch_back_that_was_interrupted_is_called_again(store: Store, world:
 
 
 def test_tables_are_switched_in_the_order_in_which_they_follow(store: Store, world: World) -> None:
-    third = drive(store.table("third"))
-    drive(third.transact(LEDGER, [TableSettings(follows="second").operation()]))
-    reprocess(drive(store.table("second")), third, world.log, bank("fee"), bank("fee"))
-
+    follow(store, "second", "third", world)
     with pytest.raises(UsageError, match="switch first to second first"):
         drive(switch(store, "second", "third"))
+
+    drive(switch(store, "first", "second"))
+    second, third = (drive(store.table(name)) for name in ("second", "third"))
+    reprocess(second, third, world.log, bank("fee"))
+    drive(switch(store, "FIRST", "third"))
+
+    assert drive(open_current(store, "first"))[0] == drive(open_current(store, "second"))[0] == "third"
+    with pytest.raises(UsageError, match="does not reprocess third"):
+        drive(switch(store, "first", "first"))
+    drive(switch(store, "first", "second"))
+    drive(switch(store, "first", "first"))
+    assert drive(open_current(store, "first"))[0] == "first"
 
 
 @pytest.mark.usefixtures("no_tail")
 def test_a_fork_has_the_versions_of_one_object(store: Store, world: World) -> None:
-    into = drive(store.table("trial"))
-    last = drive(fork(world.table, into, "Account", "a0", 1))
+    drive(switch(store, "first", "second"))
+    name, into, last = drive(fork(store, "first", "Account", "a0", at=1))
+    assert name.startswith("fork")
     (versions,) = histories(into).values()
-    assert versions == histories(world.table)["Account", "a0"][:1]
+    assert versions == histories(drive(store.table("second")))["Account", "a0"][:1]
     assert last.number == 1
     processed(into, world)
     with pytest.raises(UsageError, match="no version 9"):
-        drive(fork(world.table, drive(store.table("other")), "Account", "a0", 9))
+        drive(fork(store, "first", "Account", "a0", at=9, into="other"))
     with pytest.raises(UsageError, match="new table"):
-        drive(fork(world.table, into, "Account", "a0"))
+        drive(fork(store, "first", "Account", "a0", into=name))

@@ -4,9 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eventstore import drive
 from handlers import App, Context, handles
 from runtime.algorithms.state_based.reprocess import _numbers
+from runtime.algorithms.state_based.truncation import TruncationChoices, truncate_stream
+from runtime.ledger.batch import OpenBatches
+from runtime.maintenance.forget import Tables, forget
 from runtime.messages.outcome import Reason
+from runtime.retries import RetryPolicy
+from runtime.versions import limits
 from tests.support.reprocessing import (
     RULES,
     Account,
@@ -16,6 +22,7 @@ from tests.support.reprocessing import (
     World,
     bank,
     histories,
+    incomplete,
     reprocess,
 )
 from tests.unit.runtime.tables import memory_table
@@ -37,6 +44,26 @@ def test_unchanged_handlers_make_no_difference(payments: list[tuple[int, int]], 
     found = reprocess(world.table, second, world.log, bank("same"))
     assert found.documents == []
     assert found.same == sum(map(len, histories(world.table).values()))
+    assert histories(second) == {}
+
+
+@given(PAYMENTS, ORDERS, st.integers(1, 3), st.booleans())
+def test_unchanged_handlers_make_no_difference_where_the_causes_of_messages_are_lost(
+    payments: list[tuple[int, int]], order: list[int], kept: int, is_forgotten: bool
+) -> None:
+    world, second = World(), memory_table()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MAX_SEGMENT_BYTES", 0)  # truncation cuts whole runs
+        world.run(paid(payments), bank("same"), order)
+    rules = TruncationChoices(keep_last=kept).as_of(3_600_000_000_000, OpenBatches())
+    for key in histories(world.table):
+        drive(truncate_stream(world.table, "-".join(key), rules, RetryPolicy()))
+    if is_forgotten:
+        tables = Tables(world.table, world.table, world.table)
+        drive(forget(tables, "Account", f"a{payments[0][0]}", 1, restart=False, retries=RetryPolicy()))
+    found = reprocess(world.table, second, world.log, bank("same"))
+    assert found.documents == []
+    assert not incomplete(world.table, second)[0]
     assert histories(second) == {}
 
 
