@@ -58,7 +58,7 @@ class Selection:
     stream: tuple[str, str] | None = None  # handler and business id
     refused_until: int | None = None  # upper bound of the last refusal, in microseconds since 1970 UTC
     refused_since: int | None = None  # lower bound of the first refusal
-    number: int | None = None  # of a letter in its stream
+    numbers: Collection[int] = ()  # of letters in their stream; empty means all
 
     def __post_init__(self) -> None:
         for name in filter(None, (self.handler, self.stream and self.stream[0])):
@@ -94,7 +94,7 @@ class Selection:
             and (self.message_id is None or letter.message_id == canonical(self.message_id))
             and (self.refused_until is None or letter.refused_at <= self.refused_until)
             and (self.refused_since is None or letter.since >= self.refused_since)
-            and (self.number is None or letter.number == self.number)
+            and (not self.numbers or letter.number in self.numbers)
         )
 
 

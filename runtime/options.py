@@ -1,5 +1,6 @@
 """Options of the command line, project file and Python API, declared as dataclass fields with default and help."""
 
+import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import MISSING, field, fields
 from difflib import get_close_matches
@@ -115,3 +116,28 @@ def given(kind: type[T], values: Mapping[str, Any]) -> T:
 def resolved(text: str, holds: str = "") -> str:
     """Resolve `env:NAME` and `file:PATH`; other text is returned unchanged. Raises `UsageError`."""
     return resolve_reference(text, holds, UsageError)
+
+
+# Secrets in text: on pages of the explorer, in shown commands and configurations.
+
+_PASSWORD_OF_URL = re.compile(r"(://[^/\s:@]*:)(?!\d*(?:[/?#\s]|$))(?:\S{0,999}|[^@]{0,99})@")
+_NAME = (
+    r"(?:(?<![a-z0-9])sig|authorization|cookie|secret|passw(?:or)?d|pwd|token|credentials?|signature|\.key|"
+    r"account\.key[\w.-]{0,99}|(?:access|account|api|private|shared)[-_.]?key)"
+)
+_QUOTED = r"""(?:"(?:[^"\\]|\\.)*(?:"|$)|'(?:[^'\\]|\\.|'')*(?:'|$)|\{[^}]*\})[^\s;&,})\]]*"""
+_NAMED_SECRET = re.compile(
+    rf"""({_NAME}["']?\s*(?:=\s*|:\s+|:(?=["'])))(?!env:|file:|\s|$)"""
+    rf"(?:{_QUOTED}|[^;&\n]{{1,999}}(?=;)|(?:(?:basic|bearer)\s+)?[^\s;&]+)",
+    re.IGNORECASE,
+)
+
+
+def without_secrets(text: str) -> str:
+    """Replace passwords in URLs, and values of names such as `AccountKey`, by three dots. Keeps `env:` and `file:`."""
+    return _NAMED_SECRET.sub(r"\1...", _PASSWORD_OF_URL.sub(r"\1...@", text))
+
+
+def is_secret(word: str) -> bool:
+    """Return whether a word contains a secret, rather than a reference such as `env:NAME`."""
+    return without_secrets(word) != word

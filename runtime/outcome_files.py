@@ -6,7 +6,8 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -45,7 +46,7 @@ class OutcomeFilter:
     reason: Reason | None = option("Only dead letters with this reason.", metavar="REASON")
     id: str | None = option("Only outcomes of this message or business object.", metavar="ID")
 
-    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def of(self, batch: Any) -> Any:  # noqa: ANN401 - a record batch or table
         import pyarrow.compute as pc
 
         for name, value in (("status", self.status), ("handler", self.handler), ("reason", self.reason)):
@@ -65,6 +66,10 @@ class Round(NamedTuple):
     batch_id: str
     number: int
     folder: Folder
+
+    @property
+    def where(self) -> Row:
+        return {"batch_id": self.batch_id, "round": self.number}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +99,6 @@ class OutcomeFiles:
             sorted(rounds, key=lambda each: each[:2]), outcome_filter or OutcomeFilter(), held_back, is_one
         )
 
-    @property
-    def size(self) -> int:
-        """The number of all outcomes, including those that the filter excludes."""
-        return sum(file.metadata.num_rows for file, _ in self._files())
-
     def counts(self) -> Counter[OutcomeKind]:
         """Count the outcomes by handler, status and reason."""
         import pyarrow.compute as pc
@@ -116,33 +116,13 @@ class OutcomeFiles:
                 found[kind] += each["counts"]
         return found
 
-    def between(self, first: int, last: int) -> OutcomeFiles:
-        return replace(self, rounds=[each for each in self.rounds if first <= each.number <= last])
-
-    def of_messages(self, message_ids: Collection[str]) -> Iterator[Row]:
-        """Yield the outcomes of some messages. Reads the ids first, then only row groups with a match."""
-        return self._wanted(message_ids, "message_id")
-
-    def with_outputs(self, message_ids: Collection[str]) -> Iterator[Row]:
-        """Yield the outcomes that have one of these messages as an output. Reads as little as `of_messages`."""
-        return self._wanted(message_ids, "outputs.list.element.message_id")
-
-    def _wanted(self, message_ids: Collection[str], column: str) -> Iterator[Row]:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        wanted = _texts(*message_ids)
-        for file, where in self._files():
-            for number in range(file.num_row_groups):
-                ids = file.read_row_group(number, [column]).column(0).combine_chunks()
-                parents = None
-                if pa.types.is_list(ids.type):
-                    ids, parents = pc.struct_field(pc.list_flatten(ids), [0]), pc.list_parent_indices(ids)
-                positions = pc.indices_nonzero(pc.is_in(ids, value_set=wanted))
-                if len(positions):
-                    positions = positions if parents is None else pc.unique(parents.take(positions))
-                    for row in _rows(file.read_row_group(number).take(positions)):
-                        yield {**where, **row}
+    def parts(self) -> list[Part]:
+        """Return the row groups of all files in the order of their rounds. Reads the footers."""
+        return [
+            Part(round_, name, file.metadata, number)
+            for file, round_, name in self._files()
+            for number in range(file.num_row_groups)
+        ]
 
     def rows(self) -> Iterator[Row]:
         for batch, where in self._batches():
@@ -172,7 +152,7 @@ class OutcomeFiles:
                 yield pa.RecordBatch.from_arrays(columns, list(names))
 
         of_round = {"batch_id": pa.string(), "round": pa.int32()}
-        stored = next((file.schema_arrow for file, _ in self._files()), None)
+        stored = next((file.schema_arrow for file, *_ in self._files()), None)
         if stored is None:
             raise OutcomesMissingError("There are no outcome files yet.")
         return pa.schema([*of_round.items(), *stored]), read
@@ -182,19 +162,92 @@ class OutcomeFiles:
         is_all = self.outcome_filter == OutcomeFilter()
         filtered = [] if is_all else [*KINDS, "message_id", "business_id"]
         names = list({*columns, *filtered}) if columns else None
-        for file, where in self._files():
+        for file, round_, _ in self._files():
             for number in range(file.num_row_groups):
                 if is_all or self.outcome_filter.of(file.read_row_group(number, filtered)).num_rows:
                     for batch in file.iter_batches(_BATCH_ROWS, row_groups=[number], columns=names):
-                        yield self.outcome_filter.of(batch), where
+                        yield self.outcome_filter.of(batch), round_.where
 
-    def _files(self) -> Iterator[tuple[pq.ParquetFile, Row]]:
+    def _files(self) -> Iterator[tuple[pq.ParquetFile, Round, str]]:
         import pyarrow.parquet as pq
 
-        for batch_id, number, folder in self.rounds:
-            for name in sorted(each for each in folder.sizes() if each.endswith(".parquet")):
-                with folder.read(name) as opened, pq.ParquetFile(opened) as file:
-                    yield file, {"batch_id": batch_id, "round": number}
+        for round_ in self.rounds:
+            for name in sorted(each for each in round_.folder.sizes() if each.endswith(".parquet")):
+                with round_.folder.read(name) as opened, pq.ParquetFile(opened) as file:
+                    yield file, round_, name
+
+
+OUTPUT_ID = "outputs.list.element.message_id"
+"""The column of the ids of outputs."""
+
+
+class Part(NamedTuple):
+    """A row group of an outcome file. Parts can be read in threads."""
+
+    round: Round
+    file: str
+    footer: pq.FileMetaData
+    number: int
+
+    def ids(self, column: str) -> int:
+        return int(self._column(column).num_values)
+
+    def may_have(self, column: str, values: Collection[str]) -> bool:
+        """Return whether the statistics of a column allow one of these values. Reads nothing."""
+        known = self._column(column).statistics
+        if known is None or (known.num_values and not known.has_min_max):
+            return True
+        return bool(known.num_values) and any(known.min <= value <= known.max for value in values)
+
+    def _column(self, path: str) -> pq.ColumnChunkMetaData:
+        group = self.footer.row_group(self.number)
+        columns = (group.column(position) for position in range(group.num_columns))
+        return next(each for each in columns if each.path_in_schema == path)
+
+    def find(
+        self, ids: Collection[str], column: str, columns: Sequence[str] | None = None, most: int = 50
+    ) -> list[Row]:
+        """Return the first outcomes with one of the ids in a column. Reads other columns only for a match.
+
+        `column` is `message_id` or `OUTPUT_ID`; `columns` are those of the result, by default all.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        with self._reader() as read:
+            stored = read([column]).column(0).combine_chunks()
+            is_list = pa.types.is_list(stored.type)
+            flat = pc.struct_field(pc.list_flatten(stored), [0]) if is_list else stored
+            positions = pc.indices_nonzero(pc.is_in(flat, value_set=_texts(*ids)))
+            if not len(positions):
+                return []
+            if is_list:
+                positions = pc.unique(pc.list_parent_indices(stored).take(positions))
+            return self._rows(read(columns).take(positions[:most]))
+
+    def select(self, outcome_filter: OutcomeFilter, skip: int, most: int) -> tuple[list[Row], int]:
+        """Return some of the matching outcomes, and the number of all. Reads whole rows only for a match."""
+        wanted = ((name, getattr(outcome_filter, name)) for name in KINDS)
+        if not all(value is None or self.may_have(name, [value]) for name, value in wanted):
+            return [], 0
+        with self._reader() as read:
+            if not outcome_filter.of(read(KINDS)).num_rows:
+                return [], 0
+            found = outcome_filter.of(read(None))
+            return self._rows(found.slice(skip, most)), found.num_rows
+
+    @contextmanager
+    def _reader(self) -> Iterator[Callable[[Sequence[str] | None], pa.Table]]:
+        import pyarrow.parquet as pq
+
+        with (
+            self.round.folder.read(self.file) as opened,
+            pq.ParquetFile(opened, metadata=self.footer) as file,
+        ):
+            yield lambda columns: file.read_row_group(self.number, columns, use_threads=False)
+
+    def _rows(self, table: pa.Table) -> list[Row]:
+        return [{**self.round.where, **row} for row in _rows(table)]
 
 
 def _id(folder: Folder) -> str:
@@ -211,15 +264,16 @@ def _rounds(batch: Folder) -> Iterator[Round]:
                 yield Round(_id(batch), int(number[1]), folder)
 
 
-def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
+def _rows(batch: pa.RecordBatch | pa.Table) -> Iterator[Row]:
     import pyarrow as pa
 
     schema = pa.schema([(field.name, _without_times(field.type)) for field in batch.schema])
     for row in batch.cast(schema).to_pylist():
         for output in row.get("outputs") or ():
-            micros = output["enqueued_at"]
-            output["enqueued_at"] = None if micros is None else to_datetime(micros)
-            output["headers"] = dict(output["headers"])
+            if "headers" in output:
+                micros = output["enqueued_at"]
+                output["enqueued_at"] = None if micros is None else to_datetime(micros)
+                output["headers"] = dict(output["headers"])
         yield row
 
 

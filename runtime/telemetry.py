@@ -61,7 +61,7 @@ METRICS: Mapping[str, Metric] = {
     "store_request": Metric("histogram", _SECONDS, ("call",), "Requests to the store, by duration."),
     "held_messages": Metric("gauge", _MESSAGES, (), "Messages read and not yet acknowledged."),
     "oldest_message_age": Metric("gauge", _SECONDS, (), "Age of the oldest of these."),
-    "source_lag": Metric("gauge", _MESSAGES, ("partition",), "Unacknowledged messages in Kafka."),
+    "source_lag": Metric("gauge", _MESSAGES, ("partition",), "Unacknowledged messages in Kafka or a queue."),
     "unavailable_services": Metric("gauge", "{service}", (), "Unavailable services: source, target, store."),
     "batches": Metric("counter", "{batch}", (), "Batches and epochs that ended and were published."),
     "last_batch": Metric("gauge", _SECONDS, (), "Duration of the last published batch or epoch."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections import Counter
@@ -25,7 +24,7 @@ from runtime.errors import BatchFailedError, BatchHeldBackError, TargetError
 from runtime.file_systems import within
 from runtime.ledger.ledger import BatchRecord, describe
 from runtime.messages.outcome import DeadLetters, Reason, Status
-from runtime.options import REQUIRED, option
+from runtime.options import REQUIRED, is_secret, option
 from runtime.telemetry import Metrics, has_meters
 
 if TYPE_CHECKING:
@@ -39,15 +38,6 @@ if TYPE_CHECKING:
 _given: ContextVar[Sequence[str] | None] = ContextVar("arguments", default=None)
 
 _STORES = ("--store", "--auxiliary-store", "--publish", "--to", "--keys", "--header")
-_SECRETS = ("accountkey=", "sharedaccesskey=", "sharedaccesssignature=", "sig=", "password=")
-_IN_URL = re.compile(r"://[^/@]*:(?!\d*(/|$)).+@", re.DOTALL)  # a password in a URL
-
-# A value for a name such as Authorization, spark.authenticate.secret, fs.s3a.secret.key or token.
-_NAMED = re.compile(
-    r"(?:^|[\s.;/?&-])(?:authorization|api-?key|cookie|token|[\w.-]*(?:secret|password|token|\.key|account\.key[\w.-]*))="
-    r"(?!env:|file:|$)",
-    re.IGNORECASE,
-)
 
 
 def remember(arguments: Sequence[str] | None) -> None:
@@ -96,12 +86,6 @@ def resumable(batch_id: str, states: TablePlace) -> Iterator[None]:
         if "abandon" in str(error):
             again += f" To abandon a batch: {command_on('batches', states, '--abandon', 'ID')}"
         raise type(error)(f"{error} {again}") from error
-
-
-def is_secret(word: str) -> bool:
-    """Return whether a word contains a secret, rather than a reference such as `env:NAME`."""
-    named = any(secret in word.lower() for secret in _SECRETS)
-    return named or bool(_IN_URL.search(word) or _NAMED.search(word))
 
 
 def _shown(word: str) -> str:

@@ -21,10 +21,10 @@ import typer
 from typer.core import TyperCommand
 
 from eventstore import EventStoreError
-from runtime.cli.batch_command import is_secret
 from runtime.cli.console import Screen
 from runtime.cli.options import CHOSEN, SHOW_ALL
 from runtime.errors import UsageError
+from runtime.options import is_secret
 
 if TYPE_CHECKING:
     from runtime.cli.options import Declared

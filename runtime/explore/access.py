@@ -40,13 +40,16 @@ def read_only(table: Table) -> InterceptedTable:
 
 
 class Access:
-    """ASGI middleware in front of all pages. An empty `token` leaves authentication to the surrounding app."""
+    """ASGI middleware in front of all pages. An empty `token` leaves authentication to the surrounding app.
 
-    def __init__(self, app: ASGIApp, token: str, hosts: Collection[str] = ()) -> None:
+    `secret`, by default the token or a random text, signs cookies and forms.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, secret: str = "", hosts: Collection[str] = ()) -> None:
         self._app = app
         self._token = token
         self._hosts = {*LOOPBACK, *(host.lower() for host in hosts)}
-        self._key = (token or secrets.token_urlsafe()).encode()
+        self._key = (secret or token or secrets.token_urlsafe()).encode()
         self._cookie = f"explore-{self._digest('name')[:8]}"  # differs between explorers of one host
         self.csrf = self._digest(_CSRF)
 

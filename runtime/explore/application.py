@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -22,7 +24,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from eventstore import EventStoreError, Store, Table, connect
+from eventstore import EventStoreError, InvalidKeyError, Store, Table, connect
 from handlers import App, HandlersError
 from runtime.algorithms.state_based.replay import Verifier
 from runtime.clock import system_clock, to_microseconds
@@ -31,30 +33,28 @@ from runtime.errors import RuntimeFailure, UsageError
 from runtime.explore import reading
 from runtime.explore.access import Access, read_only
 from runtime.explore.reading import ROWS
-from runtime.explore.showing import Document, as_json, plain, render, without_secrets
+from runtime.explore.showing import Document, as_json, plain, render
 from runtime.ledger.batch import POSITION
-from runtime.ledger.ledger import BatchRecord, Ledger, describe
+from runtime.ledger.ledger import STATE_BASED, BatchRecord, Ledger, describe
 from runtime.ledger.settings import TableSettings
 from runtime.messages.envelope import Envelope
-from runtime.messages.outcome import DeadLetterGroups, Status
+from runtime.messages.outcome import DeadLetterGroups, Status, without_values
 from runtime.messages.parsing import prepare
+from runtime.options import without_secrets
 from runtime.retries import RetryPolicy
 from runtime.versions.properties import Damaged, collecting, error_location
 from runtime.versions.readable import describe_version, recognised
 from runtime.versions.run import Version
 
-Redrive = Callable[[FoundLetter], Awaitable[str]]
-"""Redrives a dead letter as a batch, and returns the batch id."""
+Redrive = Callable[[Sequence[FoundLetter]], Awaitable[str]]
+"""Redrives dead letters as a batch, and returns the batch id."""
 
 _LOG = logging.getLogger("consistent.explore")
 _EXPECTED = (RuntimeFailure, EventStoreError, HandlersError)
+_INVALID = (UsageError, InvalidKeyError)
 _BEFORE_AND_AFTER = 12  # versions listed around the selected one
 _NEWEST = 30  # batches in the charts
 _VERSIONS = 10  # of one message
-_DONE = {
-    "discarded": "The dead letter was discarded.",
-    "changed": "Nothing was discarded: the dead letter changed meanwhile.",
-}
 
 
 class NotFoundError(RuntimeFailure):
@@ -68,14 +68,12 @@ class Page(NamedTuple):
     document: Document
 
 
-PageOf = Callable[[Request, Table], Awaitable[Page | Response]]
-
-
 class Explorer:
     """Pages over one table, as an ASGI app to serve or to mount. Pages only read, except the pages of dead letters.
 
     `store` is an open store or its URL. `token` opens the pages once, by `?token=`; by default it is random. Pass ""
-    if the surrounding app authenticates. `hosts` are names of the server, in addition to this machine's.
+    if the surrounding app authenticates. Several processes need the same `token` or, without one, the same `secret`:
+    it signs cookies and forms. `hosts` are names of the server, in addition to this machine's.
     `app` allows versions to be replayed. `out` is the folder of outcomes, if it is not the one in the ledger.
     `allow_changes` allows dead letters to be discarded, and with `redrive` to be redriven.
     """
@@ -90,6 +88,7 @@ class Explorer:
         allow_changes: bool = False,
         redrive: Redrive | None = None,
         token: str | None = None,
+        secret: str = "",
         hosts: Collection[str] = (),
     ) -> None:
         self.token = secrets.token_urlsafe(24) if token is None else token
@@ -97,31 +96,21 @@ class Explorer:
         self._table_name = table
         self._app, self._out = app, out
         self._allow_changes = allow_changes
-        self._redrive_letter = redrive if allow_changes else None
+        self._redrive_letters = redrive if allow_changes else None
         self._opened: Table | None = None
-        pages: dict[str, PageOf] = {
-            "": self._overview,
-            "batches": self._batches,
-            "batch": self._batch,
-            "objects": self._objects,
-            "object": self._object,
-            "message": self._message,
-            "letters": self._letters,
-            "letter": self._letter,
-            "publications": self._publications,
-        }
-        deeds: dict[str, PageOf] = {
-            "replay": self._replay,
-            "discard": self._discard,
-            "redrive": self._redrive,
-        }
+        pages: list[Any] = [
+            self._batches, self._batch, self._objects, self._object, self._message, self._letters, self._letter,
+            self._publications,
+        ]  # fmt: skip
+        deeds: list[Any] = [self._replay, self._discard, self._redrive]
         routes: list[Any] = [
-            Route(f"/{name}", partial(self._answer, page), methods=[method])
+            Route(f"/{page.__name__.strip('_')}", partial(self._answer, page), methods=[method])
             for method, some in (("GET", pages), ("POST", deeds))
-            for name, page in some.items()
+            for page in some
         ]
+        routes.append(Route("/", partial(self._answer, self._overview)))
         static = Mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
-        self._access = Access(Starlette(routes=[*routes, static]), self.token, hosts)
+        self._access = Access(Starlette(routes=[*routes, static]), self.token, secret, hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an HTTP request: the entry point of ASGI."""
@@ -132,7 +121,7 @@ class Explorer:
             self._opened = await self._store.table(self._table_name, make=False)
         return self._opened
 
-    async def _answer(self, page_of: PageOf, request: Request) -> Response:
+    async def _answer(self, page_of: Callable[..., Awaitable[Page | Response]], request: Request) -> Response:
         damaged, status = Damaged(), 200
         page: Page | Response
         try:
@@ -142,7 +131,7 @@ class Explorer:
                     page = await page_of(request, table)
         except _EXPECTED as error:
             is_missing = isinstance(error, NotFoundError)
-            status = 404 if is_missing else 400 if isinstance(error, UsageError) else 503
+            status = 404 if is_missing else 400 if isinstance(error, _INVALID) else 503
             page = Page("error.html", {"error": without_secrets(str(error))})
         except Exception:  # noqa: BLE001 - it may name anything: only the log shows it
             _LOG.exception("A page failed.")
@@ -178,14 +167,15 @@ class Explorer:
         )
         return HTMLResponse(html.encode("utf-8", "backslashreplace"), status)
 
-    async def _overview(self, _: Request, table: Table) -> Page:
-        ledger = Ledger(table, system_clock)
-        algorithm, records = await ledger.algorithm(), await ledger.batches(_NEWEST)
+    async def _overview(self, request: Request, table: Table) -> Page:
+        ledger, after = Ledger(table, system_clock), request.query_params.get("after", "")
+        (algorithm, _), records = await ledger.algorithm() or (None, ""), await ledger.batches(_NEWEST)
         letters = await reading.letters(table, "", "")
         reasons = Counter(each.letter.reason.value for each in letters.letters)
         document = {
-            "algorithm": algorithm[0] if algorithm else "state-based",
-            "handlers": await reading.handlers(table),
+            "algorithm": algorithm or await reading.algorithm_of_entities(table) or STATE_BASED,
+            "handlers": await reading.handlers(table, after),
+            "after": after,
             "reasons": dict(reasons.most_common()),
             "letters_examined": letters.examined,
             "has_more_letters": letters.next is not None,
@@ -207,9 +197,9 @@ class Explorer:
             raise NotFoundError(f"There is no batch {query.get('id')}.")
         published, _ = await reading.publications(table, "", record.batch_id)
         chosen = {name: query.get(name) or None for name in ("status", "handler", "reason")}
-        skip = _number(query.get("skip"))
-        found = await run_sync(reading.outcomes_of_batch, self._folder(record), record.batch_id, chosen, skip)
-        document = {**_batch_row(record), **found, "publications": list(map(_publication, published))}
+        place, after = reading.Place(record.batch_id, self._folder(record)), query.get("after", "")
+        found = await run_sync(reading.outcomes_of_batch, place, chosen, after)
+        document = {**_batch_row(record), **found, "publications": published}
         return Page("batch.html", document)
 
     def _folder(self, record: BatchRecord) -> str:
@@ -217,12 +207,10 @@ class Explorer:
 
     async def _objects(self, request: Request, table: Table) -> Page:
         query = request.query_params
-        given = {name: query.get(name, "") for name in ("handler", "prefix")}
-        order = query.get("order", "id")
-        if order not in reading.ORDERS:
-            raise UsageError(f"There is no order {order}.")
-        found = await reading.objects(table, **given, after=query.get("after", ""), order=order)
-        return Page("objects.html", {**found, **given, "order": order, "orders": list(reading.ORDERS)})
+        given = {name: query.get(name, "") for name in ("handler", "prefix", "after")}
+        given["order"] = query.get("order", "id")
+        found = await reading.objects(table, **given)
+        return Page("objects.html", {**found, **given, "orders": list(reading.ORDERS)})
 
     async def _object(self, request: Request, table: Table) -> Page:
         query = request.query_params
@@ -260,15 +248,16 @@ class Explorer:
         id_ = query.get("id", "")
         if not id_:
             return Page("message.html", {"id": ""})
-        records: list[BatchRecord] = []
-        if query.get("batch"):
-            records += filter(None, [await ledger.find(query["batch"])])
-        if not records:
-            after = await ledger.get(query["after"]) if query.get("after") else None
-            records = await ledger.batches(reading.BATCHES, after)
-        is_more = len(records) == reading.BATCHES and records[-1].is_finished
-        folders = [(self._folder(record), record.batch_id) for record in records]
-        found = await run_sync(reading.outcomes_of_message, folders, id_)
+        batch_id = query.get("batch", POSITION)
+        only = None if batch_id.startswith(POSITION) or not batch_id else await ledger.find(batch_id)
+        after = await ledger.get(query["after"]) if query.get("after") else None
+        records = await ledger.batches(reading.BATCHES, after)
+        if only is not None and only.batch_id not in {each.batch_id for each in records}:
+            records = [only, *await ledger.batches(reading.BATCHES - 1, only if only.is_finished else None)]
+        places_of = [reading.Place(each.batch_id, self._folder(each)) for each in records]
+        chosen, skip = only.batch_id if only else None, _number(query.get("skip"))
+        found = await run_sync(reading.outcomes_of_message, places_of, chosen, id_, skip)
+        last, is_more = only or (records[-1] if records else None), only or len(records) == reading.BATCHES
         places = {(row["handler"], row["business_id"]) for row in found["outcomes"] if row["version"]}
         if query.get("handler") and query.get("object"):
             places.add((query["handler"], query["object"]))
@@ -282,42 +271,56 @@ class Explorer:
             "id": id_,
             **found,
             "versions": versions,
-            "only": query.get("batch") if len(records) == 1 else None,
-            "next": records[-1].batch_id if is_more else None,
+            "window": [each.batch_id for each in (records[0], records[-1])] if records else [],
+            "only": chosen,
+            "next": last.batch_id if last and is_more and last.is_finished else None,
         }
         return Page("message.html", document)
 
     async def _letters(self, request: Request, table: Table) -> Page:
-        query, groups = request.query_params, DeadLetterGroups()
-        handler, reason = query.get("handler", ""), query.get("reason", "")
+        query, groups, rows = request.query_params, DeadLetterGroups(), list[Document]()
+        handler, reason, group = (query.get(name, "") for name in ("handler", "reason", "group"))
         found = await reading.letters(table, handler, query.get("after", ""))
         for each in found.letters:
-            letter, envelope = each.letter, each.letter.envelope
-            type_ = envelope.type if envelope else None
-            groups.add(letter.reason, each.handler, type_, letter.error, letter.message_id)
+            row = _letter_row(each)
+            groups.add(row["reason"], row["handler"], row["type"], row["error"], row["message_id"])
+            if reason in ("", row["reason"]) and group in ("", _group(row)):
+                rows.append(row)
+        listed = [asdict(each) for each in groups.largest_first()]
+        done = query.get("done")
         document = {
             "handler": handler,
             "reason": reason,
-            "groups": [asdict(each) for each in groups.largest_first()],
-            "letters": [_letter_row(each) for each in found.letters if reason in ("", each.letter.reason)],
+            "group": group,
+            "groups": [{**each, "group": _group(each)} for each in listed],
+            "letters": rows,
             "examined": found.examined,
+            "after": query.get("after"),
             "next": found.next,
-            "done": _DONE.get(query.get("done", "")),
+            "done": None if done is None else _number(done),
+            **self._confirmation(request, rows if group else []),
         }
         return Page("letters.html", document)
 
     async def _letter(self, request: Request, table: Table) -> Page:
-        found = await _opened_letter(table, request.query_params)
-        document = {
-            **describe_letter(found),
-            "confirm": request.query_params.get("confirm") if self._allow_changes else None,
-            "can_redrive": self._redrive_letter is not None and found.letter.envelope is not None,
+        name = [request.query_params.get(each, "") for each in ("handler", "id", "letter")]
+        (found,) = await _opened_letters(table, [name])
+        document = describe_letter(found) | {"error": without_secrets(found.letter.error)}
+        return Page("letter.html", document | self._confirmation(request, [document]))
+
+    def _confirmation(self, request: Request, rows: Sequence[Document]) -> Document:
+        """Return which change of some letters is asked back, and the names of the letters for its form."""
+        asked = request.query_params.get("confirm") if self._allow_changes and rows else None
+        names = [[row[each] or "" for each in ("handler", "stream", "letter")] for row in rows]
+        return {
+            "confirm": asked,
+            "names": json.dumps(names) if asked else None,
+            "can_redrive": self._redrive_letters is not None,
         }
-        return Page("letter.html", document)
 
     async def _publications(self, request: Request, table: Table) -> Page:
         listed, last = await reading.publications(table, request.query_params.get("after", ""))
-        return Page("publications.html", {"publications": list(map(_publication, listed)), "next": last})
+        return Page("publications.html", {"publications": listed, "next": last})
 
     async def _replay(self, request: Request, table: Table) -> Page:
         """Replay a version with the current handlers. Writes nothing."""
@@ -362,30 +365,36 @@ class Explorer:
         }
         return Page("replay.html", document)
 
-    async def _to_change(self, request: Request, table: Table) -> FoundLetter:
-        """Return the dead letter that a form names. Raises `UsageError` if changes are not allowed."""
+    async def _to_change(self, request: Request, table: Table) -> list[FoundLetter]:
+        """Return the dead letters that a form names. Raises `UsageError` if changes are not allowed."""
         if not self._allow_changes:
             raise UsageError("This explorer only reads: start it with --allow-changes.")
-        return await _opened_letter(table, await self._access.form(request))
+        given = await self._access.form(request)
+        try:
+            names = [(str(handler), str(of), str(name)) for handler, of, name in json.loads(given["letters"])]
+        except (LookupError, TypeError, ValueError) as error:
+            raise UsageError("The form names no dead letters.") from error
+        return await _opened_letters(table, names)
 
     async def _discard(self, request: Request, table: Table) -> Response:
-        found, writable = await self._to_change(request, table), await self._table()
-        if found.row is not None:
-            is_done = await remove(writable, found.row, found.etag or "")
-        else:
-            stream = found.handler or "", found.business_id or ""
-            of, number = found.letter, found.letter.number
-            selection = Selection(of.message_id, of.reason, stream=stream, number=number)
-            is_done = bool(await discard(writable, selection, RetryPolicy()))
-        return _see(request, "letters", done="discarded" if is_done else "changed")
+        found, writable, count = await self._to_change(request, table), await self._table(), 0
+        streams: dict[tuple[str, str], set[int]] = {}
+        for each in found:
+            if each.row is not None:
+                count += await remove(writable, each.row, each.etag or "")
+            else:
+                stream = each.handler or "", each.business_id or ""
+                streams.setdefault(stream, set()).add(each.letter.number)
+        for stream, numbers in streams.items():
+            count += await discard(writable, Selection(stream=stream, numbers=numbers), RetryPolicy())
+        return _see(request, "letters", done=str(count))
 
     async def _redrive(self, request: Request, table: Table) -> Response:
-        found = await self._to_change(request, table)
-        if self._redrive_letter is None:
-            raise UsageError(
-                "Redriving needs --app and --out: add them, or use `consistent letters redrive`."
-            )
-        return _see(request, "batch", id=await self._redrive_letter(found))
+        found = [each for each in await self._to_change(request, table) if each.letter.envelope is not None]
+        if self._redrive_letters is None or not found:
+            why = "Redriving needs --app and --out: add them, or use `consistent letters redrive`."
+            raise UsageError(why if found else "Their messages are not stored.")
+        return _see(request, "batch", id=await self._redrive_letters(found))
 
 
 def _root(request: Request) -> str:
@@ -404,19 +413,23 @@ async def _opened_object(table: Table, given: Mapping[str, str]) -> reading.Open
     return found
 
 
-async def _opened_letter(table: Table, given: Mapping[str, str]) -> FoundLetter:
-    handler, business_id, name = (given.get(each, "") for each in ("handler", "id", "letter"))
-    found = await reading.one_letter(table, handler, business_id, name)
-    if found is None:
+async def _opened_letters(table: Table, names: Sequence[Sequence[str]]) -> list[FoundLetter]:
+    found = await reading.waiting_letters(table, names)
+    if not found:
         raise NotFoundError("There is no such dead letter: it was redriven or discarded.")
     return found
+
+
+def _group(letter: Mapping[str, Any]) -> str:
+    fields = (*(letter[name] for name in ("reason", "handler", "type")), without_values(letter["error"]))
+    return sha256(repr(fields).encode("utf-8", "backslashreplace")).hexdigest()[:12]
 
 
 def _number(text: str | None, default: int = 0) -> int:
     try:
         return max(int(text), 0) if text else default
     except ValueError as error:
-        raise UsageError("A version must be a number.") from error
+        raise UsageError("This parameter must be a number.") from error
 
 
 def _time(text: str) -> int:
@@ -442,10 +455,7 @@ def _batch_row(record: BatchRecord) -> Document:
     }
 
 
-def _publication(found: Document) -> Document:
-    return {**found, "target": without_secrets(found["target"])}
-
-
 def _letter_row(found: FoundLetter) -> Document:
     whole = ("body", "headers", "sequence", "enqueued_at", "packed", "version", "refused_first_at")
-    return {name: value for name, value in describe_letter(found).items() if name not in whole}
+    row = {name: value for name, value in describe_letter(found).items() if name not in whole}
+    return row | {"error": without_secrets(row["error"])}

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from itertools import islice
+from itertools import groupby
+from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+import pyarrow.compute
+import pyarrow.parquet  # noqa: F401 - takes half a second, for which no page should wait
+
 from eventstore import KeyRange, RecordedEvent, Row, Stream, Table
-from eventstore.header import HEADER, HEADER_NAMES, is_header, is_tombstone, versions_of
+from eventstore.header import HEADER, HEADER_NAMES, is_header, is_tombstone
 from eventstore.stream import read_headers, read_range
 from runtime.algorithms.outbox.entity import ENTITY
 from runtime.clock import moment
@@ -18,8 +25,8 @@ from runtime.dead_letters import PARTITION as TABLE_LETTERS
 from runtime.dead_letters import FoundLetter, StreamLetters, found_letter, letters_of_stream
 from runtime.errors import UsageError
 from runtime.messages.envelope import canonical, id_key
-from runtime.messages.outcome import Reason, Status
-from runtime.outcome_files import OutcomeFiles, OutcomeFilter
+from runtime.options import without_secrets
+from runtime.outcome_files import OUTPUT_ID, OutcomeFiles, OutcomeFilter, Part
 from runtime.outcome_files import Row as OutcomeRow
 from runtime.publishing import records as publishing
 from runtime.versions.head import HEAD_PROPERTIES, Head, is_of_state, read_head
@@ -45,36 +52,31 @@ _HANDLERS = 12
 _LETTERS = 200
 _PHASES = ("streams", "entities", "table")
 _NO_TAIL = [name for name in HEAD_PROPERTIES if not name.startswith("Tail")]
-_COUNTED = [name for name in _NO_TAIL if name != "State"]
+_COUNTED_PROPERTIES = [name for name in _NO_TAIL if name != "State"]
 
 Found = dict[str, Any]
 
 
-def _described(row: Row, *, with_size: bool) -> Found | None:
+def _described(row: Row) -> Found | None:
     """Describe an object from its header without the tail. Return None if the row is not such a header."""
-    if (
-        "-" not in row.partition_key
-        or is_tombstone(row)
-        or not (is_header(row) and is_of_state(row.properties))
-    ):
+    is_object = is_header(row) and not is_tombstone(row) and is_of_state(row.properties)
+    if not is_object or "-" not in row.partition_key:
         return None
     handler, _, business_id = row.partition_key.partition("-")
     with reading_row("The header of the stream", row):
         # The tail is not read: it would be most of the bytes of a page.
         head = read_head(row.properties)
-        version, first = versions_of(row)
     size = None if head.state is None and head.versions else len(head.state or b"")
     return {
         "handler": handler,
         "business_id": business_id,
         "versions": head.versions,
         "kept_from": head.kept_from,
-        "runs": version - first + 1,
         "newest": moment(head.last_now or None),
         "horizon": moment(head.horizon),
         "letters": head.waiting.count,
         "forgotten": head.tombstone is not None,
-        **({"state_bytes": size} if with_size else {}),
+        "state_bytes": size,
     }
 
 
@@ -89,6 +91,8 @@ ORDERS: dict[str, Callable[[Found], Any] | None] = {
 
 async def objects(table: Table, handler: str, prefix: str, after: str, order: str) -> Found:
     """List objects by id or, in another order, the first of the next 2,000. Costs one request per 1,000 headers."""
+    if order not in ORDERS:
+        raise UsageError(f"There is no order {order}.")
     keys = KeyRange(stream_key(handler, prefix) if handler else "", first=after)
     rank, listed, seen, last = ORDERS[order], list[Found](), 0, None
     async with aclosing(read_headers(table, keys, [*HEADER_NAMES, *_NO_TAIL], damaged_row(table))) as rows:  # type: ignore[type-var]
@@ -97,7 +101,7 @@ async def objects(table: Table, handler: str, prefix: str, after: str, order: st
                 continue
             seen += 1
             with one_of_many(table, row.partition_key):
-                found = _described(row, with_size=True)
+                found = _described(row)
                 if found is not None and found["business_id"].startswith(prefix):
                     listed.append(found)
             if seen == WINDOW or (rank is None and len(listed) == ROWS):
@@ -108,38 +112,47 @@ async def objects(table: Table, handler: str, prefix: str, after: str, order: st
     return {"objects": listed, "examined": seen, "next": last}
 
 
-async def handlers(table: Table) -> list[Found]:
-    """Sum up the first objects of each handler. Costs one request per handler (at most 12), and one more."""
-    sums: dict[str, Found] = {}
-    first = ""
-    while len(sums) < _HANDLERS:
-        page = await table.scan(HEADER, first, select=[*HEADER_NAMES, *_COUNTED])
+async def handlers(table: Table, after: str) -> list[Found]:
+    """Sum up the first 1,000 objects of each handler after a key. Costs one request per handler (at most 12), one more.
+
+    `next` is the key of the last object that was examined, if the handler has more of them.
+    """
+    listed: dict[str, list[Found]] = {}
+    more: dict[str, str] = {}
+    first = after
+    while len(listed) < _HANDLERS:
+        page = await table.scan(HEADER, first, select=[*HEADER_NAMES, *_COUNTED_PROPERTIES])
         for row in page.rows:
             with one_of_many(table, row.partition_key):
-                found = _described(row, with_size=False)
+                found = None if row.partition_key == after else _described(row)
                 if found is not None:
-                    _add(sums, found)
+                    listed.setdefault(found["handler"], []).append(found)
         if page.continuation is None:
             break
-        last = page.rows[-1].partition_key.partition("-")[0]
-        if last in sums:
-            sums[last]["is_sample"] = True
-        first = f"{last}."  # sorts after all keys of the handler
-    return list(sums.values())
+        last = page.rows[-1].partition_key
+        handler = last.partition("-")[0]
+        more[handler] = last
+        first = f"{handler}."  # sorts after all keys of the handler
+    return [
+        {
+            "handler": handler,
+            "objects": len(some),
+            **{name: sum(each[name] for each in some) for name in ("versions", "letters")},
+            "cut": sum(each["kept_from"] > 1 for each in some),
+            **{
+                name: max(filter(None, (each[name] for each in some)), default=None)
+                for name in ("horizon", "newest")
+            },
+            "next": more.get(handler),
+        }
+        for handler, some in listed.items()
+    ]
 
 
-def _add(sums: dict[str, Found], found: Found) -> None:
-    name = found["handler"]
-    new = dict.fromkeys(("objects", "versions", "letters", "cut"), 0)
-    total = sums.setdefault(
-        name, {"handler": name, **new, "horizon": None, "newest": None, "is_sample": False}
-    )
-    total["objects"] += 1
-    total["versions"] += found["versions"]
-    total["letters"] += found["letters"]
-    total["cut"] += found["kept_from"] > 1
-    for each in ("horizon", "newest"):
-        total[each] = max(filter(None, (total[each], found[each])), default=None)
+async def algorithm_of_entities(table: Table) -> str | None:
+    """Return the algorithm that wrote entities, if any, for a table without batches. Costs one request."""
+    page = await table.scan(ENTITY, select=["Algorithm"])
+    return str(page.rows[0].properties.get("Algorithm")) if page.rows else None
 
 
 class OpenedObject(NamedTuple):
@@ -258,14 +271,17 @@ async def letters(table: Table, handler: str, after: str) -> LetterPage:
                 if examined == WINDOW or len(found) >= _LETTERS:
                     return LetterPage(found, f"{name}:{key}", examined)
     first = f"{position}!" if kind == "table" else "!"
-    page = await table.query(TABLE_LETTERS, first, "~")
-    for row in page.rows[:_LETTERS]:
-        with one_of_many(table, TABLE_LETTERS):
-            letter = found_letter(row)
-            if handler in ("", letter.handler):
-                found.append(letter)
-    rest = len(page.rows) > _LETTERS or page.continuation is not None
-    return LetterPage(found, f"table:{page.rows[:_LETTERS][-1].row_key}" if rest else None, examined)
+    # Letters may be large: the keys of a few are read before their bodies.
+    keys_only = await table.query(TABLE_LETTERS, first, "~", select=["Handler"])
+    keys_of_page = [row.row_key for row in keys_only.rows[:ROWS]]
+    if keys_of_page:
+        for row in (await table.query(TABLE_LETTERS, keys_of_page[0], keys_of_page[-1])).rows:
+            with one_of_many(table, TABLE_LETTERS):
+                letter = found_letter(row)
+                if handler in ("", letter.handler):
+                    found.append(letter)
+    is_more = len(keys_only.rows) > ROWS
+    return LetterPage(found, f"table:{keys_of_page[-1]}" if is_more else None, examined)
 
 
 async def letters_of_object(table: Table, found: OpenedObject) -> Sequence[FoundLetter]:
@@ -273,13 +289,21 @@ async def letters_of_object(table: Table, found: OpenedObject) -> Sequence[Found
     return await letters_of_stream(table, StreamLetters(stream_key(found.handler, found.business_id), 1, 0))
 
 
-async def one_letter(table: Table, handler: str, business_id: str, name: str) -> FoundLetter | None:
-    """Return a waiting dead letter, of a stream by number or of the table by row key. Costs one request."""
-    if not business_id:
-        row = await table.get(TABLE_LETTERS, name)
-        return None if row is None else found_letter(row)
-    stream = StreamLetters(stream_key(handler, business_id), 1, 0)
-    return next((each for each in await letters_of_stream(table, stream) if each.name == name), None)
+async def waiting_letters(table: Table, names: Iterable[Sequence[str]]) -> list[FoundLetter]:
+    """Return those dead letters that wait, named by handler, business id, and number or row key.
+
+    Costs one request for each stream, and for each letter without a stream.
+    """
+    found, streams = list[FoundLetter](), dict[str, set[str]]()
+    for handler, business_id, name in names:
+        if business_id:
+            streams.setdefault(stream_key(handler, business_id), set()).add(name)
+        elif (row := await table.get(TABLE_LETTERS, name)) is not None:
+            found.append(found_letter(row))
+    for key, wanted in streams.items():
+        waiting = await letters_of_stream(table, StreamLetters(key, 1, 0))
+        found += [each for each in waiting if each.name in wanted]
+    return found
 
 
 async def publications(
@@ -303,7 +327,7 @@ async def publications(
                 {
                     "key": each.key,
                     "batch_id": each.batch_id,
-                    "target": each.target,
+                    "target": without_secrets(each.target),
                     "started_at": each.started_at,
                     "slices": each.slices,
                     "slices_sent": sum(one.is_sent for one in slices),
@@ -320,138 +344,225 @@ async def _first_page(table: Table, kind: str, key: str) -> Sequence[Row]:
     return (await table.query(publishing.PARTITION, prefix, prefix + "\U0010ffff")).rows
 
 
-# The files of outcomes are read in a thread.
+# Outcomes are read in threads.
 
 BATCHES = 20
 """The number of batches that are searched for one page."""
 
-_MOST = 3_000_000
-"""The maximum number of outcomes that are searched for one page."""
+_MOST = 1_200_000
+"""The maximum number of ids that are searched for a message, for its causes, and for its outputs."""
 
-_DEEPEST = 10_000  # deliveries of a batch are listed so far; `consistent outcomes` lists all
+_PER_PART = 4_000  # ids that are searched in the time that it takes to open a part
+_COUNTED = 1_000_000  # outcomes of a batch that are counted
+_PARTS = 60  # of a batch that are filtered for one page
 
-_DEPTH, _BREADTH = 3, 12  # of the graph of causes
+_DEPTH, _BREADTH, _NODES = 3, 12, 60  # of the graph of causes
+_DRAWN = ("message_id", "type", "status", OUTPUT_ID, "outputs.list.element.type")
 
+_THREADS = ThreadPoolExecutor(4, "explore")
 
 _DAMAGED = (OSError, LookupError, TypeError, ValueError)  # what reading a damaged file raises
 
 
-def _open(folder: str, batch_id: str) -> OutcomeFiles | None:
-    """Open the outcomes of a batch, or return None if this machine cannot read the folder."""
-    try:
-        found = OutcomeFiles.find(folder, batch_id)
-    except Exception:  # noqa: BLE001 - of any file system: the page shows that there is nothing
-        return None
-    return found if found.rounds else None
+class Place(NamedTuple):
+    """A batch, and the folder with its outcomes."""
+
+    batch_id: str
+    folder: str
 
 
-def outcomes_of_batch(folder: str, batch_id: str, chosen: Mapping[str, str | None], skip: int) -> Found:
-    """Count the outcomes of a batch, and list some of those that match. Raises `UsageError`."""
-    status, reason = chosen["status"], chosen["reason"]
+class _Search:
+    """Searches the outcomes of batches, which are listed from the newest to the oldest, and opened when needed."""
+
+    def __init__(self, batches: Sequence[Place]) -> None:
+        self.batches = batches
+        self._opened: dict[int, list[Part]] = {}
+
+    def parts(self, position: int) -> list[Part]:
+        """Return the parts of a batch, or an empty list if this machine cannot read them."""
+        if position not in self._opened:
+            batch_id, folder = self.batches[position]
+            try:
+                self._opened[position] = OutcomeFiles.find(folder, batch_id).parts()
+            except Exception:  # noqa: BLE001 - of any file system: the page shows that there is nothing
+                self._opened[position] = []
+        return self._opened[position]
+
+    def rounds(self, at: tuple[int, float], *, back: bool) -> Iterator[list[Part]]:
+        """Yield the parts of each round before or after a round of a batch, the nearest first."""
+        position, round_ = at
+        for other in range(position, len(self.batches)) if back else range(position, -1, -1):
+            rounds = [list(parts) for _, parts in groupby(self.parts(other), lambda part: part.round.number)]
+            for parts in reversed(rounds) if back else rounds:
+                number_ = parts[0].round.number
+                if other != position or (number_ < round_ if back else number_ > round_):
+                    yield parts
+
+
+def outcomes_of_batch(place: Place, chosen: Mapping[str, Any], after: str) -> Found:
+    """Count the outcomes of a batch, and list some that match after a position. Raises `UsageError`.
+
+    A position is the number of a part, and of an outcome among those of the part that match.
+    """
+    if (at := re.fullmatch(r"(\d{1,9})\.(\d{1,9})", after or "0.0")) is None:
+        raise UsageError("There is no such place among the outcomes.")
+    part, row = map(int, at.groups())
+    parts, rows, kinds, rounds = _Search([place]).parts(0), list[OutcomeRow](), list[Found](), Counter[int]()
+    for each in parts:
+        rounds[each.round.number] += each.ids("message_id")
+    last = min(part + _PARTS, len(parts))
     try:
-        kept = status and Status(status), chosen["handler"], reason and Reason(reason)
-    except ValueError as error:
-        raise UsageError(f"{error}.") from error
-    files = _open(folder, batch_id)
-    skip = min(skip, _DEEPEST)
-    try:
-        # Of more outcomes only the first are listed: a filter would read all.
-        is_small = files is not None and files.size <= _MOST
-        kinds = files.counts().items() if files is not None and is_small else ()
-        selected = OutcomeFiles(files.rounds if files else [], OutcomeFilter(*(kept if is_small else ())))
-        rows = list(islice(selected.rows(), skip, skip + ROWS + 1))
+        if rounds.total() <= _COUNTED:
+            of_round = {each.round.number: each.round for each in parts}
+            counts = OutcomeFiles([*of_round.values()], OutcomeFilter()).counts()
+            kinds = [
+                {"handler": handler, "status": status, "reason": reason, "count": count}
+                for (handler, status, reason), count in sorted(counts.items(), key=lambda each: str(each[0]))
+            ]
+        while part < last and len(rows) < ROWS:
+            found, count = parts[part].select(OutcomeFilter(**chosen), row, ROWS - len(rows))
+            rows, row = rows + found, row + len(found)
+            if row >= count:
+                part, row = part + 1, 0
     except _DAMAGED:
-        files = None
-    if files is None:
-        return {"has_files": False, "kinds": [], "outcomes": [], "chosen": chosen, "next": None}
+        parts = []
     return {
-        "has_files": True,
-        "kinds": [
-            {"handler": handler, "status": status, "reason": reason, "count": count}
-            for (handler, status, reason), count in sorted(kinds, key=lambda each: tuple(map(str, each[0])))
-        ],
-        "outcomes": list(map(_row, rows[:ROWS])),
-        "chosen": dict(chosen) if is_small else dict.fromkeys(chosen),
-        "next": skip + ROWS if len(rows) > ROWS and skip < _DEEPEST else None,
+        "has_files": bool(parts),
+        "deliveries_by_round": dict(rounds),
+        "kinds": kinds,
+        "outcomes": list(map(_row, rows)),
+        "chosen": dict(chosen),
+        "next": f"{part}.{row}" if part < len(parts) else None,
     }
 
 
-def outcomes_of_message(folders: Sequence[tuple[str, str]], message_id: str) -> Found:
-    """Find all outcomes of a message in some batches, and draw its causes and outputs."""
-    searched, rows, budget = [], list[OutcomeRow](), _MOST
-    graph: list[Found] = []
-    for folder, batch_id in folders:
-        files = _open(folder, batch_id)
-        size = 0 if files is None else files.size
-        searched.append({"batch_id": batch_id, "is_readable": files is not None and size <= budget})
-        if files is not None and size <= budget:
-            budget -= size
-            try:
-                found = list(islice(files.of_messages([message_id]), ROWS))
-                graph = graph or _Graph(files, batch_id, message_id, found).nodes()
-                rows += found
-            except _DAMAGED:
-                searched[-1]["is_readable"] = False
-    return {"outcomes": list(map(_row, rows)), "graph": graph, "searched": searched}
+def _within(
+    parts: Sequence[Part], budget: int, ids: Collection[str], column: str
+) -> tuple[list[Part], list[Part], int]:
+    """Return the parts that may have one of the ids, those beyond a budget of read ids, and the rest of the budget."""
+    taken: list[Part] = []
+    for number_, part in enumerate(parts):
+        if part.may_have(column, ids):
+            budget -= part.ids(column) + _PER_PART
+            if budget < 0:
+                return taken, [*parts[number_:]], budget
+            taken.append(part)
+    return taken, [], budget
+
+
+def _find(
+    parts: Sequence[Part], ids: Collection[str], column: str, columns: Sequence[str] | None = None
+) -> list[OutcomeRow] | None:
+    """Return the outcomes with one of the ids in a column, or None if a file is damaged."""
+    try:
+        found = [*_THREADS.map(lambda part: part.find(ids, column, columns, ROWS), parts)]
+    except _DAMAGED:
+        return None
+    return [row for rows in found for row in rows]
+
+
+def outcomes_of_message(batches: Sequence[Place], only: str | None, message_id: str, skip: int) -> Found:
+    """Find the outcomes of a message in some batches, from the newest on, or in one. Draw its causes and outputs.
+
+    `skip` is the number of parts of the first batch that an earlier page has searched. `rest` is the batch, with its
+    number of searched parts, in which the search stopped early.
+    """
+    search, budget = _Search(batches), _MOST
+    searched, rows, rest = list[Found](), list[OutcomeRow](), None
+    at: tuple[int, float] = (0, inf)
+    for position, (batch_id, _) in enumerate(batches):
+        if only not in (None, batch_id):
+            continue
+        parts = search.parts(position)[skip:]
+        some, left, budget = _within(parts, budget, [message_id], "message_id")
+        found = _find(some, [message_id], "message_id")
+        searched.append({"batch_id": batch_id, "is_readable": bool(parts) and found is not None})
+        if found:
+            at = position, min(row["round"] for row in found)
+            rows += found
+        if left:
+            rest = {"batch": batch_id, "skip": skip + len(parts) - len(left)}
+            break
+        skip = 0
+    graph = _Graph(search, message_id, rows, at)
+    return {
+        "outcomes": list(map(_row, rows[:ROWS])),
+        "graph": list(graph.nodes.values()) if len(graph.nodes) > 1 else [],
+        "limits": graph.limits,
+        "searched": searched,
+        "rest": rest,
+    }
 
 
 class _Graph:
-    """The causes and outputs of a message in its batch, up to three levels each way. Each level is in another round."""
+    """The causes and outputs of a message, up to three levels each way, also in other batches.
+
+    `at` are batch and round of the oldest of its `own` outcomes. Causes are searched before them, outputs after them.
+    """
 
     def __init__(
-        self, files: OutcomeFiles, batch_id: str, message_id: str, own: Sequence[OutcomeRow]
+        self, search: _Search, message_id: str, own: Sequence[OutcomeRow], at: tuple[int, float]
     ) -> None:
-        self._files, self._batch_id = files, batch_id
-        self._nodes: dict[str, Found] = {}
-        self._add(message_id, 0, "")
-        first = min((row["round"] for row in own), default=files.rounds[-1].number + 1)
-        self._add_causes([message_id], first - 1, -1)
-        self._add_outputs(own, 1)
+        self.nodes: dict[str, Found] = {}
+        self.limits: list[str] = []
+        levels = {message_id: 0}
+        for row in self._walk("Causes", search.rounds(at, back=True), levels, OUTPUT_ID):
+            effects = [each for each in row["outputs"] if each["message_id"] in levels]
+            level = min(levels[each["message_id"]] for each in effects) - 1
+            self._add(level, row)
+            for each in effects:
+                self._add(levels[each["message_id"]], row, each)
+            if level > -_DEPTH:
+                levels.setdefault(row["message_id"], level)
+        levels = {}
+        for row in own:
+            self._add_outputs(0, row, levels)
+        for row in self._walk("Outputs", search.rounds(at, back=False), levels, "message_id"):
+            self._add_outputs(levels[row["message_id"]], row, levels)
 
-    def nodes(self) -> list[Found]:
-        """Return the messages, or an empty list if the message has no causes and no outputs."""
-        return list(self._nodes.values()) if len(self._nodes) > 1 else []
+    def _walk(
+        self, what: str, steps: Iterable[Sequence[Part]], ids: Collection[str], column: str
+    ) -> Iterator[OutcomeRow]:
+        """Yield the outcomes with one of the ids, which may grow meanwhile, within the limits of a page."""
+        budget = _MOST
+        for parts in steps if ids else ():
+            place = f"batch {parts[0].round.batch_id}, round {parts[0].round.number}"
+            some, left, budget = _within(parts, budget, ids, column)
+            rows = _find(some, ids, column, _DRAWN) or []
+            yield from rows[:_BREADTH]
+            if len(rows) > _BREADTH:
+                self.limits.append(f"{what} in {place}: {_BREADTH} of {len(rows)} or more.")
+            if left or len(self.nodes) > _NODES:
+                self.limits.append(f"{what} are searched as far as {place}.")
+                return
 
-    def _add(self, id_: str, level: int, type_: str, status: str = "", cause: str | None = None) -> None:
-        new = {"id": id_, "type": "", "status": "", "level": level, "causes": [], "batch": self._batch_id}
-        node = self._nodes.setdefault(id_, new)
-        node["type"], node["status"] = node["type"] or type_, node["status"] or status
-        if cause is not None and cause not in node["causes"]:
-            node["causes"].append(cause)
+    def _add(self, level: int, row: OutcomeRow, output: OutcomeRow | None = None) -> None:
+        id_, type_ = ((output or row)[name] for name in ("message_id", "type"))
+        new = {"id": id_, "type": type_, "status": "", "level": level, "causes": [], "batch": row["batch_id"]}
+        node = self.nodes.setdefault(id_, new)
+        if output is None and (level < 0 or not node["status"]):  # a cause is of its oldest batch
+            node.update(status=row["status"], batch=row["batch_id"])
+        if output is not None and row["message_id"] not in node["causes"]:
+            node["causes"].append(row["message_id"])
 
-    def _add_causes(self, ids: Sequence[str], round_: int, level: int) -> None:
-        rows = list(islice(self._files.between(0, round_).with_outputs(ids), _BREADTH))
-        for row in rows:
-            self._add(row["message_id"], level, row["type"], row["status"])
-            for output in row["outputs"]:
-                if output["message_id"] in ids:
-                    self._add(output["message_id"], level + 1, output["type"], cause=row["message_id"])
-        if rows and level > -_DEPTH:
-            above = min(row["round"] for row in rows) - 1
-            self._add_causes([row["message_id"] for row in rows], above, level - 1)
-
-    def _add_outputs(self, rows: Sequence[OutcomeRow], level: int) -> None:
-        outputs: dict[str, int] = {}
-        for row in rows:
-            self._add(row["message_id"], level - 1, row["type"], row["status"])
-            for output in (row["outputs"] or ())[:_BREADTH]:
-                self._add(output["message_id"], level, output["type"], cause=row["message_id"])
-                outputs[output["message_id"]] = row["round"] + 1
-        if outputs and level <= _DEPTH:
-            rounds = self._files.between(min(outputs.values()), max(outputs.values()))
-            self._add_outputs(list(islice(rounds.of_messages(list(outputs)[:_BREADTH]), _BREADTH)), level + 1)
+    def _add_outputs(self, level: int, row: OutcomeRow, levels: dict[str, int]) -> None:
+        self._add(level, row)
+        outputs = row["outputs"] or ()
+        for each in outputs[:_BREADTH]:
+            self._add(level + 1, row, each)
+            if level < _DEPTH:
+                levels.setdefault(each["message_id"], level + 1)
+        if len(outputs) > _BREADTH:
+            self.limits.append(f"Outputs of {row['message_id']}: {_BREADTH} of {len(outputs)}.")
 
 
 def body_of(folder: str, batch_id: str, message_id: str) -> str:
     """Return the body of a message if it is an output of the same batch, otherwise ""."""
-    files = _open(folder, batch_id)
-    if files is not None and files.size <= _MOST:
-        for row in files.with_outputs([message_id]):
-            for output in row["outputs"]:
-                if output["message_id"] == message_id:
-                    return str(output["body"])
-    return ""
+    parts, *_ = _within(_Search([Place(batch_id, folder)]).parts(0), _MOST, [message_id], OUTPUT_ID)
+    rows = _find(parts, [message_id], OUTPUT_ID)
+    outputs = (output for row in rows or () for output in row["outputs"])
+    return next((str(each["body"]) for each in outputs if each["message_id"] == message_id), "")
 
 
 def _row(row: OutcomeRow) -> Found:
-    return {**row, "outputs": row["outputs"] or []}
+    return {**row, "error": row["error"] and without_secrets(row["error"]), "outputs": row["outputs"] or []}

@@ -24,6 +24,7 @@ from runtime.ledger.settings import TableSettings
 from runtime.retries import first_error
 from runtime.serve.crashes import guarded
 from runtime.serve.messages import (
+    Countable,
     Lane,
     Received,
     Source,
@@ -42,6 +43,7 @@ Counts = Mapping[str, int]
 
 _CHUNK = 2_000  # how many messages are read at once, and how many are settled
 _CLOSE_SECONDS = 4
+_MEASURE_SECONDS = 5
 _UNAVAILABLE = (TargetUnavailableError, SourceUnavailableError, StoreUnavailableError)
 
 
@@ -77,6 +79,7 @@ class Consumer:
         self._loose: list[Received] = []  # finished deliveries of a queue
         self._queued: dict[Received, None] = {}  # unsettled deliveries of a queue, in order
         self._held, self._held_bytes = 0, 0
+        self._waiting: dict[tuple[str, ...], int] = {}  # in a queue that tells
         self._stops_at: float | None = None
         self._limit: asyncio.Timeout | None = None  # of opening, then of reading
         self._has_ended = False
@@ -251,8 +254,12 @@ class Consumer:
 
     async def _measure_all(self) -> None:
         while self._metrics.is_on:
+            if isinstance(self._source, Countable):
+                with suppress(SourceUnavailableError, TimeoutError):
+                    async with asyncio.timeout(_MEASURE_SECONDS):
+                        self._waiting = {(self._source.name,): await self._source.waiting()}
             self._measure()
-            await asyncio.sleep(1)
+            await asyncio.sleep(_MEASURE_SECONDS)
 
     def _measure(self) -> None:
         """Update the gauges of the metrics."""
@@ -265,7 +272,8 @@ class Consumer:
         ends = {lane.name: end - lane.base for lane in lanes if (end := lane.end()) is not None}
         self._metrics.set("held_messages", {(): self._held})
         self._metrics.set("oldest_message_age", {(): age})
-        self._metrics.set("source_lag", {(name,): max(lag, 0) for name, lag in ends.items()})
+        lags: dict[tuple[str, ...], int] = {(name,): max(lag, 0) for name, lag in ends.items()}
+        self._metrics.set("source_lag", self._waiting or lags)
         self._metrics.set("unavailable_services", {(): len(self._troubles)})
 
     # Calls of the source, from its own thread.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
 from importlib import import_module
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -113,6 +113,13 @@ class Source(Protocol):
 
     async def close(self) -> None:
         """Close the connection."""
+
+
+@runtime_checkable
+class Countable(Protocol):
+    """Sources that count the messages of their queue, in one request. Raises `SourceUnavailableError`."""
+
+    async def waiting(self) -> int: ...
 
 
 async def taken(buffer: asyncio.Queue[T], most: int, linger: float) -> list[T]:

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
@@ -58,7 +59,7 @@ def explore(
     loaded = load_app(app) if app else None
     states = require_table(states)
 
-    async def redrive(found: FoundLetter) -> str:
+    async def redrive(found: Sequence[FoundLetter]) -> str:
         assert app is not None and out is not None  # noqa: S101, PT018 - passed on only with both
         return await _redrive(found, states, app, out)
 
@@ -91,18 +92,18 @@ async def _serve(explorer: Explorer, listening: socket.socket) -> None:
     await uvicorn.Server(config).serve(sockets=[listening])
 
 
-async def _redrive(found: FoundLetter, states: TablePlace, app: str, out: str) -> str:
-    """Redrive a dead letter as a batch of its own, in another process. Return the batch id."""
+async def _redrive(found: Sequence[FoundLetter], states: TablePlace, app: str, out: str) -> str:
+    """Redrive dead letters as a batch of their own, in another process. Return the batch id."""
     batch_id = f"redrive-{uuid.uuid4().hex[:12]}"
     command = ["letters", "redrive", "--app", app, "--out", out, "--batch-id", batch_id]
-    # A line of an export names this letter only: others may have its message id and reason. Nor is each id an argument.
+    # Lines of an export name these letters only: others may have their message ids and reasons.
     # The URL may contain a secret, and arguments are visible to others. -P: nothing in the working directory is run.
     place = {STORE_VARIABLE: portable_url(states.store), TABLE_VARIABLE: states.table}
-    with NamedTemporaryFile("w", encoding="utf-8", suffix=".jsonl") as line:
-        line.write(f"{to_line(found)}\n")
-        line.flush()
+    with NamedTemporaryFile("w", encoding="utf-8", suffix=".jsonl") as lines:
+        lines.writelines(f"{to_line(each)}\n" for each in found)
+        lines.flush()
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "runtime", *command, "--edit", line.name, env={**os.environ, **place},
+            sys.executable, "-P", "-m", "runtime", *command, "--edit", lines.name, env={**os.environ, **place},
             stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         _, said = await process.communicate()

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from runtime.cli.batch_command import is_secret
 from runtime.cli.console import Screen, make_table
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import AsJson, argument, of_environment
 from runtime.cli.project import TARGETS, Command, Schema, read_project, schema
 from runtime.errors import UsageError
+from runtime.options import is_secret
 
 if TYPE_CHECKING:
     from runtime.cli.options import Declared

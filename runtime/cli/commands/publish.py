@@ -18,7 +18,7 @@ from rich.console import RenderableType
 
 from eventstore import Table
 from runtime.batch_options import TablePlace
-from runtime.cli.batch_command import resumable
+from runtime.cli.batch_command import BatchChoices, resumable
 from runtime.cli.checks import hint_at, kind, load_module, on_table, require_table
 from runtime.cli.console import Screen, StepProgress, counted, make_table, notes
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError, needing
@@ -26,12 +26,13 @@ from runtime.cli.options import AsJson, ScanOptions, only
 from runtime.clock import system_clock
 from runtime.errors import BatchRefusedError, OutcomesMissingError, TargetError, UsageError
 from runtime.ledger.ledger import Ledger
-from runtime.options import REQUIRED, flag, option, resolved
+from runtime.options import REQUIRED, flag, option, option_of, resolved
 from runtime.publishing.last_hop import AT_LEAST_ONCE, DeliverySettings, unended
 from runtime.publishing.publisher import PublishOptions, TargetOptions
+from runtime.telemetry import Metrics, has_meters
 
 if TYPE_CHECKING:
-    from runtime.cli.batch_command import BatchChoices, CarriedOut
+    from runtime.cli.batch_command import CarriedOut
     from runtime.publishing.publisher import Record, Target
     from runtime.publishing.runner import PublishResult
     from runtime.spark.session import Session
@@ -300,6 +301,7 @@ class _Asked:
     letters: bool
     redrive: bool
     screen: Screen
+    metrics: Metrics
 
     def batches(self, target: Publishing) -> list[str]:
         """Return the batches with unpublished or rejected outputs."""
@@ -382,6 +384,7 @@ def publish(
     redrive: bool = flag(
         "Only send outputs again that the target rejected permanently, after fixing the cause."
     ),
+    metrics_file: Path | None = option_of(BatchChoices, "metrics_file", group="publish"),
     as_json: AsJson = False,
 ) -> None:
     r"""Send the outputs of batches to a target, with the strongest guarantee the target supports.
@@ -407,9 +410,10 @@ def publish(
     first = find(batch or "")
     require_table(states)
 
-    asked = _Asked(out, letters, redrive, screen)
-    found = [first] if batch is not None else [find(each) for each in asked.batches(first)]
-    documents, missing, is_refused = _each(asked, found, scan, is_one=batch is not None)
+    with Metrics(is_on=metrics_file is not None or has_meters(), file=metrics_file) as metrics:
+        asked = _Asked(out, letters, redrive, screen, metrics)
+        found = [first] if batch is not None else [find(each) for each in asked.batches(first)]
+        documents, missing, is_refused = _each(asked, found, scan, is_one=batch is not None)
     screen.put(documents[0] if batch is not None else {"batches": documents})
     if missing:
         raise NotPossibleError(
@@ -433,6 +437,7 @@ def _each(
                 asked.screen.note(f"Batch {each.batch_id} is skipped: {error}")
                 missing += 1
                 continue
+            asked.metrics.add("published_outputs", published.outputs)
             documents.append({**_document(each.batch_id, published), **more})
             is_refused = is_refused or bool(published.refused)
     return documents, missing, is_refused

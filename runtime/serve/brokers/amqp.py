@@ -72,7 +72,8 @@ class RabbitSource:
         try:
             channel = await self._place.channel()
             await channel.set_qos(prefetch_count=int(self._place.given.get("prefetch", "1000")))
-            await (await channel.get_queue(self._queue)).consume(self._messages.put)
+            self._opened = await channel.get_queue(self._queue)
+            await self._opened.consume(self._messages.put)
         except ChannelNotFoundEntity as error:
             raise UsageError(f"There is no queue {self.name}: correct --from.") from error
         except _LOST as error:
@@ -99,6 +100,12 @@ class RabbitSource:
                     raise SourceUnavailableError(f"{self.name}: {error}") from error
         if lost:
             LOG.warning("%s messages of %s are redelivered, as their connection has ended", lost, self.name)
+
+    async def waiting(self) -> int:
+        try:
+            return (await self._opened.declare()).message_count or 0
+        except _LOST as error:
+            raise SourceUnavailableError(f"{self.name}: {error}") from error
 
     async def close(self) -> None:
         await self._place.close()

@@ -162,6 +162,12 @@ class AzureQueueSource:
             self._leases.discard(lease)
         return is_gone
 
+    async def waiting(self) -> int:
+        try:
+            return (await self._client.get_queue_properties()).approximate_message_count or 0
+        except AzureError as error:
+            raise SourceUnavailableError(f"{self.name}: {error}") from error
+
     async def _renew(self) -> None:
         """Renew all leases, three times per visibility timeout."""
         while True:

@@ -1,4 +1,4 @@
-"""A dead letter that is redriven from the explorer becomes a batch of its own, on Spark."""
+"""Dead letters that are redriven from the explorer become a batch of their own, on Spark."""
 
 import asyncio
 
@@ -15,23 +15,24 @@ from tests.support.explored import TABLE, played
 pytestmark = pytest.mark.thorough
 
 
-def test_a_redriven_letter_is_handled_by_a_batch(tmp_path, monkeypatch):
+def test_redriven_letters_are_handled_by_one_batch(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    explored = played(tmp_path, games=2, nights=1, shots=4)
+    explored = played(tmp_path, games=2, nights=2, shots=4)
 
-    async def first():
-        return await anext(find_letters(explored.table, Selection(handler="ShootingRange")))
+    async def letters():
+        found = [each async for each in find_letters(explored.table, Selection())]
+        return {each.letter.message_id: each for each in found}
 
-    found = drive(first())
+    chosen = drive(letters())
+    left = chosen.pop("broken-0")
     place = TablePlace(explored.url, TABLE)
 
-    batch_id = asyncio.run(_redrive(found, place, "samples.shooting_range:app", explored.out))
+    batch_id = asyncio.run(_redrive([*chosen.values()], place, "samples.shooting_range:app", explored.out))
 
     record = drive(Ledger(explored.table, system_clock).get(batch_id))
-    again = drive(first())
-    assert (record.status.value, dict(record.counts)) == ("published", {"dead_letter": 1, "outputs": 0})
-    assert (again.letter.message_id, again.letter.batch, again.letter.tries) == (
-        found.letter.message_id,
-        batch_id,
-        2,
+    again = drive(letters())
+    assert (record.status.value, dict(record.counts)) == ("published", {"dead_letter": 3, "outputs": 0})
+    assert again.pop("broken-0").letter == left.letter
+    assert {name: (each.letter.batch, each.letter.tries) for name, each in again.items()} == dict.fromkeys(
+        ("broken-1", "strange-0", "strange-1"), (batch_id, 2)
     )

@@ -20,6 +20,7 @@ import pytest
 from eventstore import connect
 from runtime.clock import system_clock
 from runtime.ledger.ledger import Ledger
+from runtime.serve.messages import Countable, open_source
 from tests.serve_kills.world import (
     BROKERS,
     REPOSITORY,
@@ -61,6 +62,22 @@ def test_what_is_sent_is_published_and_a_consumer_ends_when_it_is_told_to(broker
 
     assert differences(SENT, broker.published(), is_exact=broker.is_exact) == []
     assert "published" in log.read_text()
+
+
+def test_a_queue_tells_how_many_messages_wait(broker):
+    source: Any = open_source(broker.source.replace("prefetch=300", "prefetch=1"))
+    if isinstance(broker, KafkaBroker):  # whose partitions tell it
+        assert not isinstance(source, Countable)
+        return
+    broker.send(SENT)
+
+    async def waiting() -> int:
+        await source.open(None)
+        counted: int = await source.waiting()
+        await source.close()
+        return counted
+
+    assert asyncio.run(waiting()) in {len(SENT), len(SENT) - 1}  # one may be delivered
 
 
 @pytest.mark.thorough

@@ -1,5 +1,7 @@
 """Only who has the token may look, under a name of this machine, and forms come from these pages only."""
 
+import html
+import json
 import re
 
 import pytest
@@ -11,6 +13,14 @@ from samples.shooting_range import app as shooting_range
 from tests.support.explored import GAME, fire, played
 
 LETTER = {"handler": "ShootingRange", "id": GAME, "letter": "1"}
+
+
+def named(*letters):
+    """Return the field of a form that names letters by handler, business id and name."""
+    return {"letters": json.dumps(letters)}
+
+
+FORM = named(["ShootingRange", GAME, "1"])
 CSP = "default-src 'none'; style-src 'self'; script-src 'self'"
 
 
@@ -112,7 +122,7 @@ def changed(tmp_path):
 def test_forms_of_other_sites_change_nothing(changed, open_explorer, headers):
     browser = open_explorer(changed, allow_changes=True)
 
-    response = browser.post("discard", {"csrf": csrf_of(browser), **LETTER}, **headers)
+    response = browser.post("discard", {"csrf": csrf_of(browser), **FORM}, **headers)
 
     assert response.status_code == 403
     assert len(letters(changed)) == 1
@@ -122,7 +132,7 @@ def test_forms_of_other_sites_change_nothing(changed, open_explorer, headers):
 def test_a_form_without_the_secret_changes_nothing(changed, open_explorer, csrf):
     browser = open_explorer(changed, allow_changes=True)
 
-    fields = dict(LETTER) if csrf is None else {"csrf": csrf, **LETTER}
+    fields = dict(FORM) if csrf is None else {"csrf": csrf, **FORM}
 
     assert browser.post("discard", fields).status_code == 400
     assert len(letters(changed)) == 1
@@ -136,7 +146,7 @@ def test_without_allow_changes_nothing_changes(changed, open_explorer, deed):
     browser.explorer._access.csrf = allowed.explorer._access.csrf
 
     assert "confirm=" not in browser.get("letter", **LETTER).text
-    assert browser.post(deed, {"csrf": csrf_of(allowed), **LETTER}).status_code == 400
+    assert browser.post(deed, {"csrf": csrf_of(allowed), **FORM}).status_code == 400
     assert len(letters(changed)) == 1
 
 
@@ -150,11 +160,11 @@ def test_a_deed_is_no_link(changed, open_explorer):
 def test_a_dead_letter_is_discarded_after_it_was_confirmed(changed, open_explorer):
     browser = open_explorer(changed, allow_changes=True)
 
-    response = browser.post("discard", {"csrf": csrf_of(browser), **LETTER}, origin="http://localhost")
+    response = browser.post("discard", {"csrf": csrf_of(browser), **FORM}, origin="http://localhost")
 
-    assert (response.status_code, response.headers["location"]) == (303, "/letters?done=discarded")
+    assert (response.status_code, response.headers["location"]) == (303, "/letters?done=1")
     assert letters(changed) == []
-    assert browser.post("discard", {"csrf": csrf_of_any(browser), **LETTER}).status_code == 404
+    assert browser.post("discard", {"csrf": csrf_of_any(browser), **FORM}).status_code == 404
 
 
 def test_one_of_several_dead_letters_with_one_id_is_discarded(changed, open_explorer):
@@ -169,7 +179,7 @@ def test_one_of_several_dead_letters_with_one_id_is_discarded(changed, open_expl
     drive(refuse())
     browser = open_explorer(changed, allow_changes=True)
     before = [each for each in browser.json("letters")["letters"] if each["reason"] == "id_reused"]
-    chosen = {"handler": before[0]["handler"], "id": before[0]["stream"], "letter": before[0]["letter"]}
+    chosen = named([before[0]["handler"], before[0]["stream"], before[0]["letter"]])
 
     browser.post("discard", {"csrf": csrf_of_any(browser), **chosen})
 
@@ -186,20 +196,20 @@ def test_a_letter_of_the_table_is_discarded_alone(changed, open_explorer):
     browser = open_explorer(changed, allow_changes=True)
     rows = [each for each in browser.json("letters")["letters"] if not each["stream"]]
 
-    browser.post("discard", {"csrf": csrf_of(browser), "handler": "", "id": "", "letter": rows[0]["letter"]})
+    browser.post("discard", {"csrf": csrf_of(browser), **named(["", "", rows[0]["letter"]])})
 
     assert [each["reason"] for each in browser.json("letters")["letters"]] == ["invalid_body"]
 
 
 def test_a_dead_letter_is_redriven_as_a_batch(changed, open_explorer):
-    redriven = []
+    redriven: list[object] = []
 
     async def redrive(found):
-        redriven.append((found.handler, found.letter.message_id))
+        redriven.extend((each.handler, each.letter.message_id) for each in found)
         return "redrive-1"
 
     browser = open_explorer(changed, allow_changes=True, redrive=redrive)
-    response = browser.post("redrive", {"csrf": csrf_of(browser), **LETTER})
+    response = browser.post("redrive", {"csrf": csrf_of(browser), **FORM})
 
     assert (response.status_code, response.headers["location"]) == (303, "/batch?id=redrive-1")
     assert redriven == [("ShootingRange", "broken-0")]
@@ -209,10 +219,111 @@ def test_redriving_needs_an_app_and_a_folder(changed, open_explorer):
     browser = open_explorer(changed, allow_changes=True)
 
     assert "Redriving here needs --app and --out" in browser.get("letter", **LETTER).text
-    assert browser.post("redrive", {"csrf": csrf_of(browser), **LETTER}).status_code == 400
+    assert browser.post("redrive", {"csrf": csrf_of(browser), **FORM}).status_code == 400
 
 
 def test_a_large_form_is_refused(browser):
     response = browser.post("replay", {"csrf": csrf_of_any(browser), "body": "x" * (5 * 2**20)})
 
     assert response.status_code == 400
+
+
+@pytest.mark.parametrize("letters", ["", "{}", "[1]", '[["a"]]', '[["ShootingRange", ["x"], null]]', "[]"])
+def test_a_form_that_names_no_letter_changes_nothing(changed, open_explorer, letters):
+    browser = open_explorer(changed, allow_changes=True)
+
+    response = browser.post("discard", {"csrf": csrf_of(browser), "letters": letters})
+
+    assert response.status_code in {400, 404}
+
+
+def refused_alike(explored, ids):
+    """Add a dead letter for each id, in two streams, with the error of the one that is there."""
+    explored.batch(
+        [
+            each._replace(body=str(each.body).replace(": 40", ': "x"'))
+            for each in (fire(id_, 1 + id_ % 2, 40) for id_ in ids)
+        ]
+    )
+
+
+def group_of(browser, reason):
+    (group,) = [each for each in browser.json("letters")["groups"] if each["reason"] == reason]
+    return group
+
+
+def form_of(page):
+    """Return the fields of the form on a page, as a browser reads them."""
+    fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.text)
+    return {name: html.unescape(value) for name, value in fields}
+
+
+@pytest.fixture
+def grouped(changed):
+    refused_alike(changed, range(50, 57))
+    return changed
+
+
+def test_a_group_is_discarded_after_it_was_confirmed(grouped, open_explorer):
+    browser = open_explorer(grouped, allow_changes=True)
+    group = group_of(browser, "invalid_body")
+    chosen = browser.json("letters", group=group["group"])
+    assert (len(chosen["letters"]), chosen["confirm"], group["count"]) == (8, None, 8)
+
+    page = browser.get("letters", group=group["group"], confirm="discard")
+    assert "Discard these 8 dead letters?" in page.text
+    assert group_of(browser, "invalid_body")["count"] == 8
+    response = browser.post("discard", form_of(page))
+
+    assert (response.status_code, response.headers["location"]) == (303, "/letters?done=8")
+    assert "8 dead letters were discarded." in browser.get("letters", done=8).text
+    assert [each["reason"] for each in browser.json("letters")["groups"]] == ["unknown_type"]
+    assert browser.post("discard", form_of(page)).status_code == 404
+
+
+def test_letters_that_come_meanwhile_are_not_changed(grouped, open_explorer):
+    browser = open_explorer(grouped, allow_changes=True)
+    page = browser.get("letters", group=group_of(browser, "invalid_body")["group"], confirm="discard")
+    refused_alike(grouped, [60])
+
+    browser.post("discard", form_of(page))
+
+    assert group_of(browser, "invalid_body")["count"] == 1
+
+
+def test_a_group_is_redriven_as_one_batch(grouped, open_explorer):
+    redriven: list[object] = []
+
+    async def redrive(found):
+        redriven.append({each.letter.message_id for each in found})
+        return "redrive-1"
+
+    browser = open_explorer(grouped, allow_changes=True, redrive=redrive)
+    group = group_of(browser, "invalid_body")["group"]
+
+    response = browser.post("redrive", form_of(browser.get("letters", group=group, confirm="redrive")))
+
+    assert response.headers["location"] == "/batch?id=redrive-1"
+    assert redriven == [{each["message_id"] for each in browser.json("letters", group=group)["letters"]}]
+
+
+def test_a_group_cannot_be_changed_unless_that_is_allowed(grouped, open_explorer):
+    browser = open_explorer(grouped)
+    group = group_of(browser, "invalid_body")["group"]
+
+    page = browser.get("letters", group=group, confirm="discard")
+
+    assert (form_of(page), "Discard" in page.text) == ({}, False)
+
+
+@pytest.mark.parametrize("keys", [{"token": "", "secret": "shared"}, {"token": "shared"}])
+def test_several_processes_share_a_secret(changed, open_explorer, keys):
+    one, other = (open_explorer(changed, allow_changes=True, **keys) for _ in range(2))
+    foreign = open_explorer(changed, allow_changes=True)
+    for browser in (one, other):
+        browser.get("", token="shared")
+        other.cookies = one.cookies
+
+    response = foreign.post("discard", form_of(one.get("letter", **LETTER, confirm="discard")))
+    assert "The form is outdated" in response.text
+    assert other.post("discard", form_of(one.get("letter", **LETTER, confirm="discard"))).status_code == 303

@@ -115,6 +115,8 @@ def pages_of(browser):
     for page in pages[2:5]:
         found = re.findall(r'href="(/(?:object|message|letter)\?[^"]*)"', browser.send("GET", page).text)
         pages += [each.replace("&amp;", "&") for each in dict.fromkeys(found)][:60]
+    groups = browser.json("letters")["groups"]
+    pages += [f"/letters?group={each['group']}&confirm=discard" for each in groups]
     return list(dict.fromkeys(pages))
 
 

@@ -34,7 +34,7 @@ MOST = {
     "": 50,
     "batches": 40,
     "objects": 1,
-    "letters": 3,
+    "letters": 4,
     "publications": 1,
     "batch": 2,
     "object": 9,

@@ -1,17 +1,22 @@
 """Each page shows what the table has, as HTML and as JSON, and only reads."""
 
+import html
 import json
 import re
 from pathlib import Path
+from urllib.parse import parse_qsl
 
+import pyarrow.parquet as pq
 import pytest
 
-from eventstore import Operation, drive
-from runtime import UsageError
+from eventstore import Operation, drive, port
+from runtime import Processor, UsageError
+from runtime.explore import reading
 from runtime.explore.access import read_only
+from runtime.outcome_files import Part
 from runtime.versions.readable import describe_version
 from runtime.versions.stream import versions
-from tests.support.explored import GAME, Explored, played
+from tests.support.explored import GAME, Explored, fire, played
 
 OBJECT = {"handler": "ShootingRange", "id": GAME}
 
@@ -75,11 +80,11 @@ def test_a_batch_has_its_counts_and_outcomes(browser):
 
 
 def test_outcomes_of_a_batch_come_in_pages_that_repeat_none(browser):
-    ids, skip = [], 0
-    while skip is not None:
-        found = browser.json("batch", id="night-2", skip=skip)
+    ids, after = [], ""
+    while after is not None:
+        found = browser.json("batch", id="night-2", after=after)
         ids += [(each["round"], each["message_id"]) for each in found["outcomes"]]
-        skip = found["next"]
+        after = found["next"]
 
     assert len(ids) == browser.json("batch", id="night-2")["messages"]
 
@@ -266,8 +271,184 @@ def test_attributes_of_templates_hold_no_marks():
     """Marks of hidden characters are elements, which an attribute would take apart."""
     templates = Path(__file__).parents[3] / "runtime" / "explore" / "templates"
     allowed = re.compile(
-        r"link\(|here\(|\|raw|\|flat|^(csrf|count|each\.slices(_sent)?|kept_from|newest_version)$|loop\.|\|max$|version\.version$|^'page'"
+        r"link\(|here\(|\|raw|\|flat|\|round|is_selected|node\.level|\|max$|loop\."
+        r"|^(href|back|csrf|count|each\.slices(_sent)?|kept_from|newest_version|version\.version)$|^'page'"
     )
     for file in templates.glob("*.html"):
         for inner in re.findall(r'="[^"{}]*\{\{ (.+?) \}\}', file.read_text()):
             assert allowed.search(inner), f"{file.name}: {inner}"
+
+
+def cascaded_apart(explored):
+    """Handle messages and their outputs in batches of their own, and return a message with its two descendants."""
+    (first,) = explored.batch([fire(1, 1, 40, "StartNewRound")], rounds=1)
+    shots = explored.batch([fire(number, 1, 40) for number in (2, 3)], rounds=1)
+    hits = [output.envelope() for outcome in shots for output in outcome.outputs]
+    explored.batch([fire(4, 2, 40, "StartNewRound")], rounds=1)
+    explored.batch(hits, rounds=1)
+    return first, shots, hits
+
+
+def test_causes_and_outputs_are_found_in_other_batches(tmp_path, open_explorer):
+    explored = Explored(tmp_path)
+    _, shots, hits = cascaded_apart(explored)
+    browser = open_explorer(explored)
+    cause, output = shots[0].envelope.message_id, hits[0].message_id
+
+    for id_, batch in ((cause, "night-2"), (output, "night-4"), (cause, ""), (output, "")):
+        found = browser.json("message", id=id_, batch=batch)
+        nodes = {each["id"]: (each["level"], each["batch"]) for each in found["graph"]}
+        level = 0 if id_ == cause else -1
+        assert nodes == {cause: (level, "night-2"), output: (level + 1, "night-4")}
+        assert found["limits"] == []
+        assert found["window"] == ["night-4", "night-1"]
+
+
+def test_where_the_graph_is_cut_is_said(tmp_path, open_explorer, monkeypatch):
+    explored = Explored(tmp_path)
+    _, shots, hits = cascaded_apart(explored)
+    browser = open_explorer(explored)
+    monkeypatch.setattr(reading, "_MOST", reading._PER_PART + 2)
+    monkeypatch.setattr(Part, "may_have", lambda *_: True)
+
+    found = browser.json("message", id=hits[0].message_id, batch="night-4")
+    below = browser.get("message", id=shots[0].envelope.message_id, batch="night-2").text
+
+    assert found["graph"] == []
+    assert found["limits"] == ["Causes are searched as far as batch night-2, round 0."]
+    assert "Outputs are searched as far as batch night-4, round 0." in below
+
+
+def test_many_outputs_are_drawn_in_part(tmp_path, open_explorer, monkeypatch):
+    explored = Explored(tmp_path)
+    _, shots, _ = cascaded_apart(explored)
+    monkeypatch.setattr(reading, "_BREADTH", 0)
+
+    found = open_explorer(explored).json("message", id=shots[0].envelope.message_id)
+
+    assert found["limits"] == [f"Outputs of {shots[0].envelope.message_id}: 0 of 1."]
+
+
+def test_a_search_that_is_cut_goes_on_where_it_stopped(tmp_path, open_explorer, monkeypatch):
+    explored = Explored(tmp_path)
+    explored.batch([fire(game, game, 40, "StartNewRound") for game in range(1, 9)], rounds=1)
+    for number in range(1, 4):
+        explored.batch([fire(game, game, 40, "StartNewRound") for game in range(1, 9)], rounds=1)
+        (file,) = (Path(explored.out) / f"batch_id=night-{number + 1}" / "round=0").glob("*.parquet")
+        pq.write_table(pq.read_table(file), file, row_group_size=2)
+    monkeypatch.setattr(reading, "_MOST", 3 * (reading._PER_PART + 2))
+    monkeypatch.setattr(Part, "may_have", lambda *_: True)
+    browser, query, statuses = open_explorer(explored), {"id": fire(1, 1, 1).message_id}, []
+    for _ in range(20):
+        found = browser.json("message", **query)
+        statuses += [(each["batch_id"], each["status"]) for each in found["outcomes"]]
+        links = re.findall(
+            r'href="/(message[^"]*)">Search (?:the rest|older)', browser.get("message", **query).text
+        )
+        if found["rest"] is None and found["next"] in (None, "night-1"):
+            break
+        query = dict(parse_qsl(html.unescape(links[-1]).partition("?")[2]))
+
+    assert statuses == [
+        ("night-4", "duplicate"), ("night-3", "duplicate"), ("night-2", "duplicate"), ("night-1", "processed")
+    ]  # fmt: skip
+
+
+def test_the_overview_goes_on_after_its_first_objects(tmp_path, open_explorer, monkeypatch):
+    explored = Explored(tmp_path)
+    explored.batch([fire(game, game, 40) for game in range(1, 6)])
+    monkeypatch.setattr(port, "PAGE_SIZE", 2)
+    browser, after, counted = open_explorer(explored), "", []
+    while after is not None:
+        found = browser.json("", after=after)
+        (shots,) = [each for each in found["handlers"] if each["handler"] == "ShootingRange"]
+        counted.append(shots["objects"])
+        after = shots["next"]
+
+    assert (counted[0], sum(counted)) == (2, 5)
+    shown = browser.get("").text
+    assert "next 1,000 objects" in shown
+    assert "+ marks figures of 1,000 objects of a handler, which has more" in shown
+
+
+def test_an_order_of_some_objects_says_so(tmp_path, open_explorer, monkeypatch):
+    explored = Explored(tmp_path)
+    explored.batch([fire(game, game, 40) for game in range(1, 6)])
+    monkeypatch.setattr(reading, "WINDOW", 3)
+    browser = open_explorer(explored)
+
+    first = browser.get("objects", handler="ShootingRange", order="versions")
+    after = browser.json("objects", handler="ShootingRange", order="versions")["next"]
+    second = browser.get("objects", handler="ShootingRange", order="versions", after=after)
+
+    assert "Others may be above them" in first.text
+    assert "Others may be above them" in second.text
+    monkeypatch.setattr(reading, "WINDOW", 100)
+    assert "Not the whole table" not in browser.get("objects", order="versions").text
+
+
+@pytest.mark.parametrize("algorithm", ["outbox", "deduplication-store", "tokens"])
+def test_an_outbox_without_batches_is_named(tmp_path, open_explorer, algorithm):
+    explored = Explored(tmp_path)
+
+    async def publish(_):
+        """Publish nowhere."""
+
+    drive(Processor(explored.app, explored.table, publish, algorithm=algorithm).process(fire(1, 1, 40)))
+
+    assert open_explorer(explored).json("")["algorithm"] == algorithm
+
+
+@pytest.mark.parametrize("page", ["object", "objects", "letter", "message"])
+def test_a_key_that_is_too_long_is_the_readers_mistake(browser, page):
+    long = "x" * 1100
+
+    assert browser.get(
+        page, handler="ShootingRange", id=long, prefix=long, letter=long, object=long
+    ).status_code in {
+        200,
+        400,
+        404,
+    }
+
+
+def test_a_version_of_a_consumer_leads_to_its_message(browser):
+    assert (
+        browser.get("message", id="m1", batch="@topic/1", handler="ShootingRange", object=GAME).status_code
+        == 200
+    )
+
+
+def test_outcomes_with_a_filter_are_read_part_by_part(tmp_path, open_explorer, monkeypatch):
+    explored = played(tmp_path, games=4, nights=1, shots=40)
+    (file, *_) = (Path(explored.out) / "batch_id=night-1" / "round=0").glob("*.parquet")
+    pq.write_table(pq.read_table(file), file, row_group_size=3)
+    monkeypatch.setattr(reading, "_PARTS", 2)
+    browser, after, ids, pages = open_explorer(explored), "", [], 0
+    while after is not None:
+        found = browser.json("batch", id="night-1", status="dead_letter", after=after)
+        ids += [each["message_id"] for each in found["outcomes"]]
+        after, pages = found["next"], pages + 1
+
+    assert (sorted(ids), pages > 5) == (["broken-0", "strange-0"], True)
+    rounds = found["deliveries_by_round"]
+    assert sum(rounds.values()) == found["messages"]
+    assert len(rounds) == found["rounds"] == 2
+
+
+@pytest.mark.parametrize("after", ["1", "-1.0", "0.-1", "x.y", "9" * 30 + ".0"])
+def test_a_place_among_outcomes_that_is_none_is_refused(browser, after):
+    assert browser.get("batch", id="night-1", after=after).status_code == 400
+
+
+def test_a_damaged_file_of_outcomes_is_told(tmp_path, open_explorer):
+    explored = played(tmp_path, games=2, nights=2, shots=4)
+    (file, *_) = (Path(explored.out) / "batch_id=night-1" / "round=0").glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-9])
+    browser = open_explorer(explored)
+
+    found = browser.json("message", id="broken-0")
+
+    assert [each["is_readable"] for each in found["searched"]] == [True, False]
+    assert "(outcomes are not readable here)" in browser.get("message", id="broken-0").text
+    assert browser.json("batch", id="night-1")["has_files"] is False

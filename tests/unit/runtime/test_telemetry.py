@@ -246,6 +246,23 @@ def test_prometheus_scrapes_a_consumer(caplog):
     world.consume(during)
 
 
+def test_a_queue_that_knows_its_length_tells_it():
+    world = World()
+    world.options = ServeOptions(linger_ms=0, health_port=0)
+
+    async def waiting() -> int:
+        return 7
+
+    world.topic.waiting = waiting  # type: ignore[attr-defined]
+
+    async def during(consumer: Consumer) -> None:
+        await until(lambda: consumer._waiting)
+        consumer._measure()
+        assert samples(consumer._metrics.text())["consistent_source_lag", "topic"] == 7
+
+    world.consume(during)
+
+
 def test_nothing_is_measured_unless_asked_for():
     world = World()
     world.topic.send(line("m1", "anna"))

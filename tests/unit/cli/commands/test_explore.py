@@ -85,7 +85,7 @@ def test_a_redrive_is_a_command_whose_arguments_hold_no_secret(monkeypatch, tmp_
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", begin)
     place = TablePlace("postgresql://user:s3cr3t@host/db", TABLE)
-    batch_id = asyncio.run(explore._redrive(found, place, "samples.shooting_range:app", "out"))
+    batch_id = asyncio.run(explore._redrive([found], place, "samples.shooting_range:app", "out"))
     ((command, environment, line),) = called
 
     assert re.fullmatch(r"redrive-[0-9a-f]{12}", batch_id)

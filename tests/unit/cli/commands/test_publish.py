@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from runtime.cli.batch_command import command_with, holds_secret, remember
+from tests.plugins.telemetry import samples
 from tests.support.done_batches import BATCH, TABLE, games, make_batch, outcome, output
 
 
@@ -43,6 +44,20 @@ def test_again_it_is_published_already(consistent, batch):
 
     assert said.document["slices_sent"] == said.document["outputs_sent"] == 0
     assert said.document["batch_id"] == BATCH
+
+
+def test_a_metrics_file_counts_what_was_sent(consistent, batch, tmp_path):
+    for _ in range(2):
+        assert consistent(*batch, "--to", "sqlite:///out.db", "--metrics-file", "published.prom").code == 0
+
+    found = samples((tmp_path / "published.prom").read_text())
+    with closing(sqlite3.connect(tmp_path / "out.db")) as target:
+        tables = [
+            name
+            for (name,) in target.execute("SELECT name FROM sqlite_master WHERE name IN ('Hit', 'Missed')")
+        ]
+        sent = sum(target.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables)
+    assert found["consistent_published_outputs_total",] == sent > 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,82 @@
+"""Secrets are hidden in text, however they are written, and nothing else is."""
+
+import json
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.options import is_secret, without_secrets
+
+MARKS = "".join(each for each in string.punctuation if each not in "'\"\\\\;&@/?#{}")
+NAMES = [
+    "password", "PASSWORD", "Pwd", "AccountKey", "SharedAccessKey", "SharedAccessSignature", "api_key", "x-api-key",
+    "Authorization", "proxy-authorization", "cookie", "client_secret", "access.token", "sasl.password",
+    "spark.hadoop.fs.s3a.secret.key", "fs.azure.account.key.acct.dfs.core.windows.net", "sig",
+]  # fmt: skip
+names = st.sampled_from(NAMES)
+plain = st.text(string.ascii_letters + string.digits + MARKS, min_size=4, max_size=30).map("s3cr3t{}".format)
+spaced = st.text(string.ascii_letters + " ;,&@/", min_size=4, max_size=30).map("s3cr3t{}s3cr3t".format)
+
+
+def is_hidden(text, secret):
+    """Return whether neither the beginning nor the end of the secret is left."""
+    shown = without_secrets(text)
+    return is_secret(text) and "s3cr3t" not in shown and secret[len(secret) // 2 :] not in shown
+
+
+@given(
+    names,
+    plain,
+    st.sampled_from(
+        ["{}={}", "--set={}={}", "host=h {}={} user=u", "?a=1&{}={}&b=2", "a=1;{}={};b=2", "{}: {}"]
+    ),
+)
+def test_values_of_names(name, secret, form):
+    assert is_hidden(form.format(name, secret), secret)
+
+
+@given(
+    names,
+    spaced,
+    st.sampled_from(
+        ['{}="{}"', "{}='{}'", "host=h {}='{}' user=u", "{}={{{}}};x=1", '{}: "{}"', "{} = '{}'"]
+    ),
+)
+def test_quoted_values_of_names(name, secret, form):
+    assert is_hidden(form.format(name, secret), secret)
+
+
+@given(names, st.text(min_size=4, max_size=30).map("s3cr3t{}".format))
+def test_values_of_json(name, secret):
+    encoded = json.dumps(secret)[1:-1]
+    assert is_hidden(json.dumps({name: secret, "host": "h"}), encoded)
+
+
+@given(
+    st.sampled_from(["", "user", "a.b"]),
+    plain,
+    st.sampled_from(["{}://{}:{}@host:1/db?x=1", "log of {}://{}:{}@host, and more", "({}://{}:{}@h)"]),
+)
+def test_passwords_of_urls(user, secret, form):
+    assert is_hidden(form.format("amqp", user, secret), secret)
+
+
+@given(st.text())
+def test_what_is_hidden_stays_hidden(text):
+    once = without_secrets(text)
+
+    assert without_secrets(once) == once
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kafka://broker:9092/topic?mail=a@b", "password=env:NAME", "token=file:/run/token", "tokens.secret:app",
+        "--password-file=x", "--token-store=sqlite:///t.db", "sqlite:///store.db", "partition_key=7", "design=1", "",
+        "The token is invalid: get another one.", "SharedAccessKeyName=Root", "postgresql://host/db", "12:30 to a@b",
+    ],
+)  # fmt: skip
+def test_other_text_is_unchanged(text):
+    assert without_secrets(text) == text
