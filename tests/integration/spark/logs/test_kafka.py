@@ -293,10 +293,10 @@ class Crooked(ShootingRange, name="ShootingRange"):
 
 
 def verified(place, log, app=shooting_range, **options):
-    """Verify a log. Return the counts and the first differences, without the times of errors."""
+    """Verify a log. Return the counts, and the first difference of each stream."""
     found = verify(place.spark, log, app, store=place.store, table=place.table, **options)
     names = ("handler", "type", "revision", "verdict", "deliveries", "streams")
-    counts = [tuple(getattr(each, name) for name in names) for each in found.counts]
+    counts = sorted((tuple(getattr(each, name) or None for name in names) for each in found.counts), key=repr)
     return counts, [(each.business_id, each.version, each.changes) for each in found.first_differences()]
 
 
