@@ -121,6 +121,10 @@ class Output(NamedTuple):
         )
 
 
+Maker = tuple[str, int | None]
+"""The id and number of the batch that made a version."""
+
+
 class Outcome(NamedTuple):
     """The outcome of one delivery in one handler. `version` numbers the versions of the stream from 1."""
 
@@ -132,6 +136,7 @@ class Outcome(NamedTuple):
     error: str | None = None
     version: int | None = None
     outputs: tuple[Output, ...] = ()
+    made_by: Maker | None = None  # of a duplicate, if a batch made its version
 
     @property
     def is_dead_letter(self) -> bool:
@@ -201,6 +206,7 @@ class Outcomes(Sequence[Outcome]):
         self.nows: list[int] = []
         self.published: list[Sequence[Published]] = []
         self.refused: dict[int, Outcome] = {}
+        self.makers: dict[int, Maker] = {}  # `Outcome.made_by`, by position
         self.made = 0
 
     @classmethod
@@ -231,6 +237,8 @@ class Outcomes(Sequence[Outcome]):
     def refuse(self, outcome: Outcome) -> None:
         """Append an outcome that the columns cannot represent, such as a dead letter, to `refused`."""
         self.refused[len(self)] = outcome
+        if outcome.made_by is not None:
+            self.makers[len(self)] = outcome.made_by
         self.conclude(outcome.status, outcome.version, 0, ())
 
     def outputs(self) -> tuple[list[int], Outputs]:
@@ -257,6 +265,7 @@ class Outcomes(Sequence[Outcome]):
     def __iadd__(self, other: Outcomes) -> Self:
         first = len(self)
         self.refused.update({first + position: outcome for position, outcome in other.refused.items()})
+        self.makers.update({first + position: made_by for position, made_by in other.makers.items()})
         self.statuses += other.statuses
         self.versions += other.versions
         self.nows += other.nows
@@ -280,8 +289,9 @@ class Outcomes(Sequence[Outcome]):
                 part.business_ids = self.business_ids[index]
             part.statuses, part.versions = self.statuses[index], self.versions[index]
             part.nows, part.published = self.nows[index], self.published[index]
-            positions = enumerate(range(len(self))[index])
+            positions = list(enumerate(range(len(self))[index]))
             part.refused = {new: self.refused[old] for new, old in positions if old in self.refused}
+            part.makers = {new: self.makers[old] for new, old in positions if old in self.makers}
             return part
         position = range(len(self))[index]
         if position in self.refused:
@@ -290,7 +300,8 @@ class Outcomes(Sequence[Outcome]):
         envelope, status = self.envelopes[position], self.statuses[position]
         outputs = outputs_of(self.published[position], version or 0, self.nows[position], envelope.headers)
         business_id = self.business_id if self.business_ids is None else self.business_ids[position]
-        return Outcome(envelope, self.handler, business_id, status, None, None, version, outputs)
+        made_by = self.makers.get(position)
+        return Outcome(envelope, self.handler, business_id, status, None, None, version, outputs, made_by)
 
     def __iter__(self) -> Iterator[Outcome]:
         return map(self.__getitem__, range(len(self)))

@@ -26,7 +26,7 @@ from runtime.clock import to_datetime
 from runtime.errors import BatchRefusedError, OutcomesMissingError, UsageError
 from runtime.file_systems import Folder, open_folder
 from runtime.ledger.ledger import HIDDEN_EPOCHS, BatchRecord, BatchStatus, mark_of
-from runtime.messages.outcome import OUTPUT_INDEX_BITS, Status
+from runtime.messages.outcome import OUTPUT_INDEX_BITS, Maker, Status
 from runtime.publishing.publisher import CommittedOutput
 
 _NO_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|NaN|-?Infinity')
@@ -39,10 +39,13 @@ def cut(tables: Iterable[pa.Table], count: int) -> Iterator[Slices]:
     with TemporaryDirectory(prefix="consistent-slices-") as folder:
         counts: Counter[int] = Counter()
         types: set[str] = set()
+        makers: set[Maker] = set()
         with ExitStack() as stack:
             files: dict[int, pa.RecordBatchFileWriter] = {}
             for table in tables:
                 types.update(pc.unique(table["type"]).to_pylist())
+                distinct = table.group_by(_MADE_BY).aggregate([]).drop_null()
+                makers.update(zip(*distinct.to_pydict().values(), strict=True))
                 numbers = slice_numbers(table, count)
                 for number in sorted(pc.unique(numbers).to_pylist()):
                     part = table.filter(pc.equal(numbers, number))
@@ -51,7 +54,7 @@ def cut(tables: Iterable[pa.Table], count: int) -> Iterator[Slices]:
                         files[number] = stack.enter_context(pa.ipc.new_file(path, part.schema))
                     files[number].write_table(part)
                     counts[number] += part.num_rows
-        yield Slices(Path(folder), range(count), frozenset(types), counts)
+        yield Slices(Path(folder), range(count), frozenset(types), counts, makers)
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class Slices:
     numbers: Collection[int]
     types: frozenset[str]
     counts: Mapping[int, int]
+    makers: Collection[Maker]  # the batches that made the versions of duplicates
 
     def outputs(self, number: int) -> Iterator[CommittedOutput]:
         """Yield the distinct outputs of a slice in order. Sorts the slice in memory."""
@@ -76,11 +80,12 @@ class Slices:
                 for row in batch.to_pylist():
                     if row["message_id"] not in known:
                         known.add(row["message_id"])
-                        body = row["body"]
+                        body, number = row["body"], row.pop("made_by_number")
                         if "NaN" in body or "Infinity" in body:
                             # protobuf and pydantic write non-finite floats as strings
                             body = _NO_JSON.sub(lambda found: found[1] or f'"{found[0]}"', body)
-                        yield CommittedOutput(**{**row, "body": body, "headers": dict(row["headers"] or ())})
+                        headers, made_by = dict(row["headers"] or ()), number and (row["made_by"], number)
+                        yield CommittedOutput(**{**row, "body": body, "headers": headers, "made_by": made_by})
 
 
 def slice_of(business_id: str, count: int) -> int:
@@ -97,17 +102,20 @@ def slice_numbers(table: pa.Table, count: int) -> pa.Array:
 
 _SUFFIX = ".parquet"
 _OF_OUTCOME = ("business_id", "handler")
+_MADE_BY = ["made_by", "made_by_number"]
 _OF_DIFFERENCE = ("status", "error", "message_id", "version")
 _TEXT = pa.string()
-_CORRECTION = pa.schema(
+COMMITTED = pa.schema(
     [
         *((name, _TEXT) for name in ("message_id", "type", "body")),
         ("sequence", pa.int64()),
         ("enqueued_at", pa.timestamp("us", tz="UTC")),
         ("headers", pa.map_(_TEXT, _TEXT)),
-        *((name, _TEXT) for name in _OF_OUTCOME),
+        *((name, _TEXT) for name in (*_OF_OUTCOME, "made_by")),
+        ("made_by_number", pa.int64()),
     ]
 )
+"""An output, with the columns of `CommittedOutput`."""
 
 
 FileLocation = tuple[Folder, str]  # the folder of a round, and the name of an outcome file in it
@@ -146,10 +154,10 @@ class BatchOutputs:
         return min(max(-(-rows // 1_000), 1), 256)
 
     def tables(self, files: Iterable[FileLocation] | None = None) -> Iterator[pa.Table]:
-        """Yield the outputs in these files, by default all, as tables with the columns of `CommittedOutput`."""
+        """Yield the outputs in these files, by default all, as tables with the columns of `COMMITTED`."""
         for folder, file_name in self.files() if files is None else files:
             with folder.read(file_name) as opened, pq.ParquetFile(opened) as file:
-                for batch in file.iter_batches(columns=[*_OF_OUTCOME, "outputs", *_OF_DIFFERENCE]):
+                for batch in file.iter_batches(columns=[*_OF_OUTCOME, *_MADE_BY, "outputs", *_OF_DIFFERENCE]):
                     found = _outputs(batch) if self.corrected_by is None else _corrections(batch)
                     if self.types:
                         found = found.filter(pc.is_in(found["type"], value_set=pa.array(self.types)))
@@ -179,6 +187,8 @@ def _outputs(batch: pa.RecordBatch) -> pa.Table:
     columns = {field.name: column for field, column in zip(items.type, items.flatten(), strict=True)}
     for name in _OF_OUTCOME:
         columns[name] = pc.fill_null(batch[name].take(parents), "")
+    for name in _MADE_BY:
+        columns[name] = batch[name].take(parents)
     return pa.table(columns)
 
 
@@ -208,7 +218,7 @@ def _corrections(batch: pa.RecordBatch) -> pa.Table:
                     "handler": handler,
                 }
             )
-    return pa.Table.from_pylist(rows, _CORRECTION)
+    return pa.Table.from_pylist(rows, COMMITTED)
 
 
 def check_types(batches: Iterable[BatchOutputs], types: Collection[str]) -> None:

@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import Any, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from runtime.errors import TargetError, TargetUnavailableError
+from runtime.messages.outcome import Maker
 from runtime.options import check_fields, option
 from runtime.publishing.last_hop import DeliverySettings, End
 from runtime.retries import Pace, first_error, until_available
@@ -42,6 +43,7 @@ class CommittedOutput:
     sequence: int
     enqueued_at: datetime
     headers: Mapping[str, str] = field(default_factory=dict)
+    made_by: Maker | None = None  # of a duplicate's output
 
 
 class SliceName(NamedTuple):

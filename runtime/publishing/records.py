@@ -107,6 +107,12 @@ class Publications:
         rows = rows_of(self.table, f"{SLICE}{publication.key}:")
         return {number_of_slice(row): read_slice(row) async for row in rows}
 
+    async def is_complete(self, key: str) -> bool:
+        """Return whether a publication has sent all its slices. One request, and another for every 1,000 slices."""
+        found = await self.find(key)
+        slices = {} if found is None else await self.slices(found)
+        return found is not None and sum(each.is_sent for each in slices.values()) == found.slices
+
     async def records(self, publication: Publication) -> dict[Record, str]:
         """Return the records of outputs with their ETags. Costs one request for every 1,000 records."""
         rows = rows_of(self.table, f"{RECORD}{publication.key}:")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import KW_ONLY, dataclass, field
@@ -21,7 +22,8 @@ from eventstore import Table
 from eventstore.port import pause_seconds
 from runtime.clock import Clock, system_clock, to_datetime
 from runtime.errors import BatchRefusedError, LeaseLostError, OutcomesMissingError, UsageError
-from runtime.ledger.ledger import BatchRecord, BatchStatus, records
+from runtime.ledger.ledger import BatchRecord, BatchStatus, Ledger, records
+from runtime.messages.outcome import Maker
 from runtime.publishing.outputs import BatchOutputs, Slices, check_ended, check_types, cut
 from runtime.publishing.publisher import (
     CommittedOutput,
@@ -59,12 +61,13 @@ async def _with_publishers(
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """The numbers of slices and outputs that this call sent, and all records of the publication."""
+    """The numbers of slices and outputs that this call sent or skipped, and all records of the publication."""
 
     publication: Publication
     slices: int
     outputs: int
     records: Collection[Record]
+    skipped: Mapping[str, int] = field(default_factory=dict)  # by the batch that has published the outputs
 
     @property
     def refused(self) -> list[Record]:
@@ -108,13 +111,14 @@ async def publish(
     """
     options = options or PublishOptions()
     progress = await begin(table, record, out, target, options=options, clock=clock)
-    publication, slices, outputs = progress.publication, 0, 0
+    publication, slices, outputs, skipped = progress.publication, 0, 0, Counter[str]()
     if progress.outputs is not None:
         with cut(progress.outputs.tables(), publication.slices) as parts:
             runner = Runner(table, publication, parts, target, options=options, clock=clock, show=show)
             await runner.run(progress.taken_over(options))
-            slices, outputs = runner.slices, runner.outputs
-    return PublishResult(publication, slices, outputs, await Publications(table, clock).records(publication))
+            slices, outputs, skipped = runner.slices, runner.outputs, runner.skipped
+    records = await Publications(table, clock).records(publication)
+    return PublishResult(publication, slices, outputs, records, skipped)
 
 
 async def begin(
@@ -171,7 +175,10 @@ async def find_unpublished(
 
 @dataclass(eq=False)
 class Runner:
-    """Sends the unsent slices among `cut`. `slices` and `outputs` count those that this runner sent."""
+    """Sends the unsent slices among `cut`. `slices`, `outputs` and `skipped` count those of this runner.
+
+    It skips a duplicate's outputs if the batch that made the version is published to the target.
+    """
 
     table: Table
     publication: Publication
@@ -183,11 +190,14 @@ class Runner:
     show: Show | None = None
     slices: int = 0
     outputs: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    _published: Collection[Maker] = ()
     _positions: dict[int, int] = field(default_factory=dict)
 
     async def run(self, dead: Collection[str] = ()) -> None:
         """Send until all slices are sent. `dead` holds the tokens of claims to take over at once."""
         await until_available(self.options.attempts, partial(self.target.prepare, self.cut.types))
+        self._published = {maker for maker in self.cut.makers if await self._is_published(maker)}
         one_at_a_time = asyncio.Lock()
         async with aclosing(self._claimed(dead)) as claimed:
 
@@ -200,6 +210,15 @@ class Runner:
                     await self._send(publisher, claim)
 
             await _with_publishers(self.target, self.options.concurrency, work)
+
+    async def _is_published(self, maker: Maker) -> bool:
+        """Return whether the target has all outputs of a batch. Two to five requests."""
+        record = await Ledger(self.table, self.clock).find(maker[0])
+        # The id of a pruned batch may be reused. A reprocessing publishes no outputs, only corrections.
+        if record is None or record.key != maker or record.is_reprocessing:
+            return False
+        keys = {key_of(record, self.target, types) for types in ((), self.options.types)}
+        return any([await Publications(self.table, self.clock).is_complete(key) for key in keys])
 
     def _progress(self, positions: Mapping[int, int]) -> None:
         """Report the number of outputs sent by all runners."""
@@ -265,14 +284,18 @@ class Runner:
             raise
 
     async def _attempt(self, publisher: Publisher, claim: SliceClaim) -> None:
-        """Send the unsent part of a slice in chunks, and commit it."""
+        """Send the unsent part of a slice in chunks, and commit it. Positions include skipped outputs."""
         is_transactional = self.target.promise is Promise.EXACTLY_ONCE
-        position, sent = 0 if is_transactional else claim.position, 0
+        position, sent, skipped = 0 if is_transactional else claim.position, 0, Counter[str]()
         if await publisher.open(SliceName(self.publication.marker, claim.number)):
             outputs = islice(self.cut.outputs(claim.number), position, None)
             while chunk := list(islice(outputs, self.target.chunk)):
                 position += len(chunk)
-                records = await publisher.send(chunk)
+                skipped.update(
+                    made_by[0] for each in chunk if (made_by := each.made_by) in self._published and made_by
+                )
+                chunk = [each for each in chunk if each.made_by not in self._published]
+                records = await publisher.send(chunk) if chunk else ()
                 sent += len(chunk) - sum(each.result is not Result.SENT for each in records)
                 if records or not is_transactional:
                     await claim.note(position, records)
@@ -283,6 +306,7 @@ class Runner:
         await claim.finish(position)
         self.slices += 1
         self.outputs += sent
+        self.skipped += skipped
         self._progress({claim.number: position})
 
 

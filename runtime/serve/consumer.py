@@ -71,6 +71,7 @@ class Consumer:
         decoding = self._options.decoding
         self._source = open_source(source, decoding) if isinstance(source, str) else source
         self._settlement = open_settlement(target, self._source, self._options.names)
+        self._letters = open_settlement(self._options.dead_letters, None, self._options.names)
         self._troubles = Troubles()
         self._published = 0
         self._metrics = Metrics(is_on=self._options.health_port is not None or has_meters())
@@ -131,6 +132,7 @@ class Consumer:
                 opening = partial(self._source.open, self)
                 await self._troubles.until_it_answers(f"the source {self._source.name}", opening)
                 await self._settlement.open()
+                await self._letters.open()
             self._streams = Streams(
                 app, self._table, self._source, self._options,
                 clock=self._clock, troubles=self._troubles, lanes=self._lanes, done=self._finished,
@@ -152,7 +154,7 @@ class Consumer:
                 raise
         finally:
             self._has_ended = True
-            for end in (self._settlement.close, self._source.close, stop_probes):
+            for end in (self._settlement.close, self._letters.close, self._source.close, stop_probes):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(end(), _CLOSE_SECONDS)
         return self.counts
@@ -227,6 +229,9 @@ class Consumer:
             outputs = [output for each in ready for output in each.outputs]
             try:
                 await self._table.barrier()
+                await self._letters.settle([letter for each in ready for letter in each.letters], ())
+                for each in ready:
+                    each.letters.clear()
                 await self._settlement.settle(outputs, ready)
             except _UNAVAILABLE as error:
                 failures += 1

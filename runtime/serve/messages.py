@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,8 +13,11 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
+from handlers.draws import Seed
+from runtime.clock import to_datetime
 from runtime.errors import MissingExtraError, RuntimeFailure, TargetError, UsageError
 from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Outcome
 from runtime.messages.records import AS_JSON, Decode, Decoding, read_record
 from runtime.options import resolved
 from runtime.publishing.publisher import CommittedOutput, TargetOptions
@@ -48,6 +52,7 @@ class Received:
     stage: Stage = Stage.WAITING
     unfinished: int = 0  # how many handlers are not done with it
     outputs: list[CommittedOutput] = field(default_factory=list)
+    letters: list[CommittedOutput] = field(default_factory=list)  # of the handlers that refused it
 
     @property
     def is_lost(self) -> bool:
@@ -153,7 +158,7 @@ class Settlement:
     """
 
     name: str
-    source: Source
+    source: Source | None
     send: Callable[[Sequence[CommittedOutput]], Awaitable[object]] = _drop
     close: Callable[[], Awaitable[None]] = _nothing
     open: Callable[[], Awaitable[None]] = _nothing
@@ -162,7 +167,8 @@ class Settlement:
         """Publish outputs, then acknowledge the deliveries that caused the outputs."""
         if outputs:
             await self.send(outputs)
-        await self.source.acknowledge(received)
+        if self.source is not None:
+            await self.source.acknowledge(received)
 
 
 # Envelopes: in JSON, or with id and type as properties of a broker's message.
@@ -183,6 +189,17 @@ def read_message(  # noqa: PLR0917 - the fields of a message
     named = {name: value for name, value in properties.items() if value is not None}
     envelope, problem = read_record(content, place, {**(headers or {}), **named}, stamped, decode)
     return Received(envelope, len(content), problem, **received)
+
+
+def letter_of(outcome: Outcome) -> CommittedOutput:
+    """Return a refused message as a message for a dead letter queue. Its id is the same in each copy."""
+    envelope, handler, business_id = outcome.envelope, outcome.handler or "", outcome.business_id or ""
+    why = {"reason": str(outcome.reason or outcome.status), "error": outcome.error or ""}
+    body = json.dumps({**why, "message": json.loads(envelope.to_json(outcome.handler))})
+    id_ = Seed(envelope.message_id, handler, business_id).guid_text("dead letter", 0)
+    sequence, time = envelope.sequence or 0, to_datetime(envelope.enqueued_at or 0)
+    headers = {**(envelope.headers or {}), **why}
+    return CommittedOutput(id_, "DeadLetter", body, business_id, handler, sequence, time, headers)
 
 
 def written(output: CommittedOutput) -> bytes:
@@ -220,13 +237,13 @@ def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
     return source
 
 
-def open_settlement(url: str | None, source: Source, names: Mapping[str, str]) -> Settlement:
+def open_settlement(url: str | None, source: Source | None, names: Mapping[str, str]) -> Settlement:
     """Return the settlement for the target of a URL. Without a URL, outputs are dropped.
 
     Raises as `open_source` does.
     """
     if url is None:
-        return Settlement(source.name, source)
+        return Settlement("" if source is None else source.name, source)
     url = resolved(url)
     if url.partition(":")[0] in _BROKERS and not url.startswith(("stdin:", "servicebus:")):
         settlement: Settlement = _broker(url).settlement(url, source, names)

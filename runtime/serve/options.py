@@ -55,6 +55,14 @@ class ServeOptions:
         default=timedelta(seconds=20),
         metavar="TIME",
     )
+    dead_letters: str | None = option(
+        "Also send refused messages to this target, as messages of type DeadLetter with headers `reason` and `error`. "
+        "A URL as for --publish.",
+        default=None,
+        name="--dead-letter-queue",
+        is_secret=True,
+        metavar="URL",
+    )
     handler_timeout: timedelta = option(
         "Interrupt slower handlers; the message is rejected.", default=timedelta(seconds=30), metavar="TIME"
     )

@@ -33,7 +33,7 @@ from runtime.messages.outcome import Outcome, Outcomes, Reason, Status, dead_let
 from runtime.messages.parsing import id_as_written, prepare_all, refused_for_size, unroutable
 from runtime.publishing.publisher import CommittedOutput
 from runtime.retries import RetryPolicy
-from runtime.serve.messages import Lane, Received, Source, SourceUnavailableError, Stage
+from runtime.serve.messages import Lane, Received, Source, SourceUnavailableError, Stage, letter_of
 from runtime.serve.options import ServeOptions
 from runtime.telemetry import Metrics, has_tracer, message_spans
 from runtime.versions.properties import error_location
@@ -284,9 +284,10 @@ class Streams:
         with self._spans(received) as (traced, note):
             if key is None:
                 outcomes = {place: each for place, (_, each) in enumerate(some) if each is not None}
-                self.counts[Status.DEAD_LETTER] += len(outcomes)
                 await self._troubles.until_it_answers("the store", partial(self._keep, [*outcomes.values()]))
                 self._metrics.handled(outcomes.values())
+                for place, outcome in outcomes.items():
+                    self._conclude(received[place], outcome, publishes=False)
             else:
                 work = partial(self._handle, *key, received, traced)
                 outcomes = await self._troubles.until_it_answers("the store", work)
@@ -358,7 +359,9 @@ class Streams:
                 "Message %s is a dead letter (%s): %s", envelope.message_id, outcome.reason, outcome.error,
                 extra={"fields": told},
             )  # fmt: skip
-        if publishes and outcome.status is not Status.TOO_LATE:
+        if outcome.status in {Status.DEAD_LETTER, Status.TOO_LATE}:
+            received.letters.append(letter_of(outcome))
+        elif publishes:
             business_id, handler = outcome.business_id or "", outcome.handler or ""
             received.outputs += [
                 CommittedOutput(

@@ -5,6 +5,7 @@ or speculative task waits for the slices claimed by the other attempt, and sends
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,7 +23,7 @@ from runtime.clock import Clock, system_clock
 from runtime.errors import TargetError
 from runtime.ledger.ledger import Ledger
 from runtime.options import resolved
-from runtime.publishing.outputs import BatchOutputs, FileLocation, Slices, cut, slice_numbers
+from runtime.publishing.outputs import COMMITTED, BatchOutputs, FileLocation, Slices, cut, slice_numbers
 from runtime.publishing.publisher import PublishOptions, Target, TargetOptions
 from runtime.publishing.records import Publication, Publications
 from runtime.publishing.runner import PublishResult, Runner, begin
@@ -31,18 +32,18 @@ from runtime.publishing.targets.sql import SqliteTarget
 from runtime.spark.commit import absolute_folder
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings, master_of
 from runtime.spark.worker.connection import check_scope, open_current, reach
-from runtime.spark.worker.outcomes import ARROW_OUTPUT
 
 MakeTarget = Callable[[TargetOptions], Target]
 
 _SLICE = "slice"
-ROUTED = from_arrow_schema(
-    pa.schema([(_SLICE, pa.int32()), *ARROW_OUTPUT, ("business_id", pa.string()), ("handler", pa.string())])
-)
+ROUTED = from_arrow_schema(pa.schema([(_SLICE, pa.int32()), *COMMITTED]))
 """Outputs with slice numbers. A row with only a number stands for a slice that may be empty."""
 
-_SENT = pa.schema([("slices", pa.int64()), ("outputs", pa.int64()), ("error", pa.string())])
-"""The result of a task: the number of slices and outputs sent, and the error that stopped it."""
+_TEXT, _NUMBER = pa.string(), pa.int64()
+_SENT = pa.schema(
+    [("slices", _NUMBER), ("outputs", _NUMBER), ("skipped", pa.map_(_TEXT, _NUMBER)), ("error", _TEXT)]
+)
+"""The result of a task: see `PublishResult`, and the error that stopped it."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ class SendJob:
                 await runner.run(self.dead)
             except TargetError as stopped:  # if it propagated, Spark would retry the task
                 error = str(stopped)
-        return {"slices": runner.slices, "outputs": runner.outputs, "error": error}
+        skipped = [*runner.skipped.items()]
+        return {"slices": runner.slices, "outputs": runner.outputs, "skipped": skipped, "error": error}
 
 
 def publish(
@@ -140,7 +142,7 @@ def publish(
     record = connection.run(Ledger(connection.table, clock).get(batch_id))
     folder = absolute_folder(out or record.out)
     progress = connection.run(begin(connection.table, record, folder, opened, options=options, clock=clock))
-    slices = outputs = 0
+    slices, outputs, skipped = 0, 0, Counter[str]()
     if progress.outputs is not None:
         tasks = min(cores_of(spark), len(progress.waiting), opened.publishers or len(progress.waiting))
         shared = replace(of_target, rate=of_target.rate / tasks if of_target.rate else None)
@@ -161,9 +163,10 @@ def publish(
         for row in rows:
             if row["error"] is not None:
                 raise TargetError(row["error"])
+            skipped.update(dict(row["skipped"]))
         slices, outputs = (sum(row[name] for row in rows) for name in ("slices", "outputs"))
     records = connection.run(Publications(connection.table, clock).records(progress.publication))
-    return PublishResult(progress.publication, slices, outputs, records)
+    return PublishResult(progress.publication, slices, outputs, records, skipped)
 
 
 @dataclass(frozen=True)

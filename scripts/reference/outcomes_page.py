@@ -47,7 +47,7 @@ they do not depend on a handler.
 
 WHAT_TO_DO: dict[StrEnum, str] = {
     Status.PROCESSED: "Nothing.",
-    Status.DUPLICATE: "Nothing. Consumers of its outputs deduplicate by id.",
+    Status.DUPLICATE: "Nothing. Consumers of its outputs deduplicate by id or by `made_by`.",
     Status.TOO_LATE: "Truncate with a longer `--older-than`. If it is new, run its line with `--late process`.",
     Status.DEAD_LETTER: "Look at its reason; correct the message or the handler, and redrive it.",
     Reason.INVALID_ENVELOPE: "Correct the line, and run it as a log.",
@@ -83,6 +83,8 @@ _OF_OUTCOMES = {
     "version": "the version of the stream that the message made, from 1",
     "outputs": "what it published: only at the first delivery of the message in the batch",
     "delivery": "of a dead letter and of what is too late: the delivery as it was, as a line of a log in JSON",
+    "made_by": "of a duplicate: the id of the batch that made the version; none if a consumer made it",
+    "made_by_number": "the number of that batch, because an id may be reused after pruning",
 }
 _OF_OUTPUTS = {
     "message_id": "derived from the message that was handled: the same in every replay",

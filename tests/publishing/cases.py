@@ -244,7 +244,7 @@ def burning_pace(before_call: Callable[[], None]) -> Callable[[], float]:
 
 
 def counts_of(ids: Iterable[str]) -> Counts:
-    """Count what is lost, what is there more than once, and games whose outputs came in another order."""
+    """Count what is lost, what is there once too often, and games whose outputs came in another order."""
     listed = list(ids)
     found = Counter(listed)
     first = list(dict.fromkeys(listed))
@@ -253,7 +253,7 @@ def counts_of(ids: Iterable[str]) -> Counts:
         by_game.setdefault(each.partition("-")[0], []).append(each)
     return Counts(
         lost=len(IDS - found.keys()),
-        duplicates=len(listed) - len(found),
+        duplicates=len(listed) - len(found.keys() & IDS),
         disorder=sum(some != sorted(some) for some in by_game.values()),
     )
 

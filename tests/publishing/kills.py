@@ -25,7 +25,7 @@ from runtime.errors import TargetError
 from runtime.ledger.ledger import Ledger
 from runtime.publishing.publisher import CommittedOutput, Publisher, PublishOptions, Record, SliceName, Target
 from runtime.publishing.runner import publish
-from tests.support.done_batches import BATCH, TABLE, games, make_batch
+from tests.support.done_batches import BATCH, TABLE, games, make_batch, outcome, output
 
 if TYPE_CHECKING:
     from tests.publishing.cases import KafkaWithoutABroker
@@ -172,9 +172,33 @@ def burning(work: Callable[..., Awaitable[Any]], fuse: Burns) -> Callable[..., A
     return call
 
 
-def kill_everywhere(case: Case, folder: Path, every: int = 1) -> Killed:
+def make(_: Case, folder: Path) -> None:
+    """Make the batch that is published."""
+    make_batch(f"sqlite:///{folder}/made.db", folder / "out", games(GAMES, EACH))
+
+
+def make_with_copies(case: Case, folder: Path) -> None:
+    """Make the batch with duplicates of another batch, which was published to the target before."""
+    url, out = f"sqlite:///{folder}/made.db", folder / "out"
+    old = [outcome(f"g{game}", output(f"old-{game}", number)) for game in range(GAMES) for number in range(2)]
+    first = make_batch(url, out, [old], batch_id="b0")
+    case.prepare()
+
+    async def published() -> None:
+        async with connect(url) as store:
+            await publish(await store.table(TABLE), first, str(out), case.target(lambda: None))
+
+    asyncio.run(published())
+    made_by = {"status": "duplicate", "made_by": first.batch_id, "made_by_number": first.number}
+    new, later = games(GAMES, EACH)
+    make_batch(url, out, [[*({**each, **made_by} for each in old), *new], later])
+
+
+def kill_everywhere(
+    case: Case, folder: Path, every: int = 1, make: Callable[[Case, Path], None] = make
+) -> Killed:
     """Kill a runner before each of its calls, or `every` so many, run another to the end each time, and count."""
-    in_child(lambda: make_batch(f"sqlite:///{folder}/made.db", folder / "out", games(GAMES, EACH)))
+    in_child(partial(make, case, folder))
     total, kills, refused = Counts(), 0, 0
     while True:
         case.prepare()

@@ -9,7 +9,7 @@ import pytest
 from tests.docs.pages import text
 from tests.publishing.__main__ import cases, kill, row
 from tests.publishing.cases import AT_LEAST_ONCE, AT_MOST_ONCE, FunctionCase, HttpCase, SqliteCase
-from tests.publishing.kills import IDS, Counts, kill_everywhere
+from tests.publishing.kills import IDS, Counts, kill_everywhere, make_with_copies
 from tests.publishing.servers import http_receiver
 
 PAGE = " ".join(text("docs/publishing.md").split())
@@ -19,6 +19,13 @@ ONE_CHUNK_A_KILL = 2
 
 def test_to_sqlite_each_output_is_written_once(tmp_path):
     found = kill_everywhere(SqliteCase(tmp_path / "target.db"), tmp_path, every=6)
+
+    assert found.kills >= 3
+    assert found.counts == Counts()
+
+
+def test_what_another_batch_has_published_is_not_sent_again(tmp_path):
+    found = kill_everywhere(SqliteCase(tmp_path / "target.db"), tmp_path, 6, make_with_copies)
 
     assert found.kills >= 3
     assert found.counts == Counts()

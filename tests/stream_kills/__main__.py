@@ -1,10 +1,10 @@
 """`python -m tests.stream_kills --kills 200`: kill what a stream consists of at random moments, and compare its end.
 
-A stream over files, with a cascade, duplicates and a letter, in the middle of which the handlers change to a second
-revision. Drivers, Java and Python workers are sent SIGKILL; now and then the last entry of Spark's commit log is
-deleted; each restart has other numbers of cores and partitions. When the stream has ended, all rows of the table, all
-outcomes with their outputs and ids, and all files in OUT are compared with those of the stream undisturbed, cut into
-the same epochs.
+A stream over files, or with `--kafka` over a topic of a real broker, with a cascade, duplicates and a letter, in the
+middle of which the handlers change to a second revision. Drivers, Java and Python workers are sent SIGKILL; now and
+then the last entry of Spark's commit log is deleted; each restart has other numbers of cores and partitions. When the
+stream has ended, all rows of the table, all outcomes with their outputs and ids, and all files in OUT are compared
+with those of the stream undisturbed, cut into the same epochs.
 
 It goes on where it was stopped: what was done is kept in a folder, by the seed, and the totals are written to
 docs/faults.md. The exit code is 1 when something differs. The seed draws logs, victims and moments; what a process
@@ -15,8 +15,10 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -25,6 +27,7 @@ from tests.faults.campaign import Record
 from tests.faults.compared import Found
 from tests.faults.trial import Trial
 from tests.model.pages import rewrite
+from tests.plugins.kafka import running_kafka
 from tests.stream_kills.world import (
     DRIVER,
     EACH_ALONE,
@@ -34,11 +37,13 @@ from tests.stream_kills.world import (
     ROOT,
     WORKER,
     Driver,
+    KafkaWorld,
     Shape,
     World,
 )
 
 PAGE = ROOT / "docs" / "faults.md"
+FILES_PART, KAFKA_PART = "stream kills", "stream kills on Kafka"
 VICTIMS = (EVERYTHING, DRIVER, JAVA, WORKER, WORKER, WORKER, WORKER, WORKER)
 FORGOTTEN = "the last entry of the commit log, deleted"
 CUT_OTHERWISE = "a stream with two files in an epoch, as Spark planned after a kill"
@@ -134,16 +139,19 @@ def undisturbed(world: World) -> Undisturbed:
     return Undisturbed(world.look(), time.monotonic() - begun)
 
 
-def run(record: Record, file: Path, wanted: int, seed: int) -> None:
+Make = Callable[[Path, Shape], World]
+
+
+def run(record: Record, file: Path, wanted: int, seed: int, make: Make = World) -> None:
     """Disturb streams until so much was killed, or something differs; several are like the same undisturbed one."""
     while not _is_done(record, wanted):
         begun = time.monotonic()
         shape = Shape.draw(Random(f"{seed} {record.trials // _STREAMS_OF_A_SHAPE}"))
         with tempfile.TemporaryDirectory(prefix="stream-kills-", ignore_cleanup_errors=True) as made:
-            expected = undisturbed(World(Path(made) / "undisturbed", shape))
+            expected = undisturbed(make(Path(made) / "undisturbed", shape))
             for _ in range(_STREAMS_OF_A_SHAPE):
                 chance, number = Random(f"{seed} stream {record.trials}"), record.trials
-                disturbed = Disturbed(World(Path(made) / f"disturbed-{number}", shape), expected, chance)
+                disturbed = Disturbed(make(Path(made) / f"disturbed-{number}", shape), expected, chance)
                 trial = disturbed.run(min(_AT_ONCE, wanted - kills_of(record)))
                 record.add(trial, time.monotonic() - begun)
                 record.write(file)
@@ -162,9 +170,9 @@ def _sentence(record: Record) -> str:
     return f"{kills_of(record)} kills in {record.trials} streams ({killed}), {record.seconds:,.0f} s"
 
 
-def write_page(page: Path, record: Record) -> None:
+def write_page(page: Path, record: Record, part: str = FILES_PART) -> None:
     """Put the totals into the page."""
-    rewrite("stream kills", "\n".join(_totals(record)), page)
+    rewrite(part, "\n".join(_totals(record)), page)
 
 
 def _totals(record: Record) -> Iterator[str]:
@@ -186,13 +194,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--results", type=Path, default=ROOT / ".faults", help="where it is kept what was done"
     )
+    parser.add_argument("--kafka", action="store_true", help="a topic of a real broker instead of files")
     parser.add_argument("--dry", action="store_true", help="leave docs/faults.md unchanged")
     options = parser.parse_args(arguments)
-    file = options.results / f"seed-{options.seed}" / "streams.json"
+    part = KAFKA_PART if options.kafka else FILES_PART
+    file = options.results / f"seed-{options.seed}" / f"{'topics' if options.kafka else 'streams'}.json"
     record = Record.read(file)
-    run(record, file, options.kills, options.seed)
+    with running_kafka() if options.kafka else nullcontext() as kafka:
+        make = World if kafka is None else partial(KafkaWorld, broker=kafka.address)
+        run(record, file, options.kills, options.seed, make)
     if not options.dry:
-        write_page(PAGE, record)
+        write_page(PAGE, record, part)
         print(f"Written to docs/{PAGE.name}.")
     print(*record.differences or ["Nothing differs."], sep="\n")
     return 1 if record.differing else 0

@@ -16,6 +16,13 @@ def test_a_stream_that_is_killed_ends_as_one_that_is_not(capsys, tmp_path):
 
 
 @pytest.mark.thorough
+def test_a_stream_of_a_topic_that_is_killed_ends_as_one_that_is_not(capsys, tmp_path):
+    assert main(["--kafka", "--kills", "10", "--seed", "2", "--results", str(tmp_path), "--dry"]) == 0
+
+    assert "Nothing differs." in capsys.readouterr().out
+
+
+@pytest.mark.thorough
 def test_a_stream_is_compared_with_one_that_is_cut_into_the_same_epochs(tmp_path):
     # Given a stream whose first driver died when Spark had chosen a file, and had not noted the epoch yet
     world = World(tmp_path / "killed", Shape(seed=1))

@@ -17,8 +17,14 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple, Self
 
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
+
 from runtime.algorithms.choice import AlgorithmName
 from runtime.batch_options import TablePlace
+from runtime.spark.streaming.query import open_source
 from samples.shooting_range.log import generate
 from tests.faults.compared import Found, look
 from tests.support.clocks import FrozenClock
@@ -82,10 +88,14 @@ class World:
         """Where Spark keeps how far it is."""
         return self.folder / "checkpoint"
 
+    def rows(self) -> list[str]:
+        """Return the messages as lines."""
+        rows = [_line(row) for row in generate(4, 160, duplicates=0.3, shuffle=True, seed=self.shape.seed)]
+        return [*rows, json.dumps({"message_id": "mislaid", "type": "Mislaid", "body": {}})]
+
     def begin(self) -> None:
         """Write the files: those that the first handlers get, and those that come later."""
-        rows = [_line(row) for row in generate(4, 160, duplicates=0.3, shuffle=True, seed=self.shape.seed)]
-        rows.append(json.dumps({"message_id": "mislaid", "type": "Mislaid", "body": {}}))
+        rows = self.rows()
         for numbers in self.cut:
             first = numbers[0]
             folder = self.incoming if first < OF_FIRST else self.folder / "later"
@@ -93,6 +103,11 @@ class World:
             file = folder / f"{first}.jsonl"
             file.write_text("\n".join(row for number in numbers for row in rows[number::FILES]))
             os.utime(file, (_BEGUN + first, _BEGUN + first))  # Spark takes files in the order of their times
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all messages have come."""
+        return not list((self.folder / "later").iterdir())
 
     @property
     def is_for_the_first(self) -> bool:
@@ -103,6 +118,10 @@ class World:
         """Move the files that come later to where they are taken from, those that are still away."""
         for file in sorted((self.folder / "later").glob("*.jsonl")):
             file.rename(self.incoming / file.name)
+
+    def source(self, spark: SparkSession) -> DataFrame:
+        """Return the messages as a stream."""
+        return open_source(spark, str(self.incoming), "json", max_files=1)
 
     @property
     def commits(self) -> int:
@@ -152,6 +171,74 @@ class World:
         return replace(found, rows=rows, files=sorted(set(found.files)))
 
 
+@dataclass(frozen=True)
+class KafkaWorld(World):
+    """The same messages in a topic of two partitions. Epochs go by offsets, so a kill does not cut others."""
+
+    broker: str = ""
+
+    @property
+    def topic(self) -> str:
+        return f"shots-{self.folder.parent.name}-{self.folder.name}"
+
+    def begin(self) -> None:
+        """Make the topic, and send what the first handlers get."""
+        self.folder.mkdir(parents=True)
+        admin = AdminClient({"bootstrap.servers": self.broker})
+        for made in admin.create_topics([NewTopic(self.topic, 2, 1, config={"retention.ms": "-1"})]).values():
+            made.result()
+        self._send(self._lanes(OF_FIRST))
+
+    @property
+    def is_whole(self) -> bool:
+        return self._ends() == [len(lane) for lane in self._lanes(FILES)]
+
+    @property
+    def is_for_the_first(self) -> bool:
+        return self._ends() == [len(lane) for lane in self._lanes(OF_FIRST)]
+
+    def let_the_rest_come(self) -> None:
+        """Send what was not sent yet: a driver may have been killed while it sent."""
+        self._send(self._lanes(FILES))
+
+    def source(self, spark: SparkSession) -> DataFrame:
+        most = len(self.rows()) // FILES + 1
+        return open_source(spark, f"kafka://{self.broker}/{self.topic}?max={most}")
+
+    def cut_by_spark(self) -> Cut:
+        return EACH_ALONE
+
+    def look(self) -> Found:
+        found, own = super().look(), re.compile(rf"{re.escape(self.topic)}(=[\w-]+)?")
+        rows = {key: own.sub("*", text) for key, text in found.rows.items()}
+        outcomes = sorted(own.sub("*", each) for each in found.outcomes)
+        return replace(found, rows=rows, outcomes=outcomes)
+
+    def _lanes(self, files: int) -> list[list[str]]:
+        """Return the messages of so many files, by partition: those of a game are in one."""
+        rows, lanes = self.rows(), list[list[str]](([], []))
+        for row in (row for number in range(files) for row in rows[number::FILES]):
+            body = json.loads(row)["body"]
+            game = json.loads(body)["game_id"] if isinstance(body, str) else ""
+            lanes[sum(game.encode()) % 2].append(row)
+        return lanes
+
+    def _send(self, lanes: Sequence[Sequence[str]]) -> None:
+        producer = Producer({"bootstrap.servers": self.broker, "enable.idempotence": True})
+        for number, (lane, end) in enumerate(zip(lanes, self._ends(), strict=True)):
+            for row in lane[end:]:
+                producer.produce(self.topic, row.encode(), partition=number)
+        assert producer.flush(30) == 0
+
+    def _ends(self) -> list[int]:
+        client = Consumer({"bootstrap.servers": self.broker, "group.id": "ends"})
+        try:
+            places = (TopicPartition(self.topic, number) for number in range(2))
+            return [client.get_watermark_offsets(place, timeout=30)[1] for place in places]
+        finally:
+            client.close()
+
+
 def _line(row: dict[str, object]) -> str:
     return json.dumps(row, default=lambda time: time.isoformat())
 
@@ -176,7 +263,8 @@ class Driver:
     """A process that runs a stream, in a group of its own."""
 
     def __init__(self, world: World, *, cores: int, partitions: int) -> None:
-        arguments = map(str, (world.folder, *world.shape, cores, partitions))
+        broker = world.broker if isinstance(world, KafkaWorld) else ""
+        arguments = map(str, (world.folder, *world.shape, cores, partitions, broker))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.stream_kills.driver", *arguments],
             cwd=ROOT,

@@ -1,7 +1,7 @@
 """Azurite, PostgreSQL and Redis for one run, on free ports of this machine.
 
 Their data is in a temporary folder. `make setup-servers` installs them. `python -m tests.support.servers` runs the
-sample of orders on them.
+sample of orders on them, and with `--live` the live shop on a broker of Kafka.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.documents import open_place
-from samples.orders.__main__ import FOLDER, Places, run
+from samples.orders.__main__ import FOLDER, Places, run, run_live
 
 _ROOT = Path(__file__).parents[2]
 _START_SECONDS = 60
@@ -198,8 +198,15 @@ def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
 def main() -> None:
     """Run the sample of orders on servers that end with it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the servers, too
-    folder = FOLDER / "servers"
+    is_live = sys.argv[1:] == ["--live"]
+    folder = FOLDER / ("live-servers" if is_live else "servers")
     shutil.rmtree(folder, ignore_errors=True)
+    if is_live:
+        from tests.plugins.kafka import running_kafka
+
+        with running_kafka() as kafka:
+            run_live(f"kafka://{kafka.address}", folder)
+        return
     try:
         with running_servers() as places:
             run(places, folder)

@@ -279,7 +279,9 @@ class OutboxAlgorithm(ABC):
             is_ours = end.key in new or (entry.batch is not None and entry.batch == self.batch.key)
             status = Status.PROCESSED if is_first and is_ours else Status.DUPLICATE
             outputs = entry.to_publish if is_first else ()
-            outcomes.append(self.concluded(end, status, entry.version, outputs))
+            made_by = entry.batch if status is Status.DUPLICATE else None
+            outcome = self.concluded(end, status, entry.version, outputs)
+            outcomes.append(outcome._replace(made_by=made_by))
         return outcomes
 
     def _may_finish(self, batch: BatchKey | None) -> bool:

@@ -273,7 +273,7 @@ class Decider:
         is_ours = self._batch.is_ours(version.batch, version.batch_number)
         status = Status.PROCESSED if is_first and is_ours else Status.DUPLICATE
         published = published if is_first else ()
-        draft.conclude(key, status, version.number, version.record.now, published)
+        draft.conclude(key, status, version, published)
 
     def _refuse_replay(self, known: Copy, reason: Reason, error: str, draft: CommitDraft) -> None:
         """Reject a duplicate that cannot be replayed. Raises `ReplayFailedError` if its outputs are unpublished."""

@@ -139,11 +139,11 @@ class CommitDraft:
         if failure is None:
             self._documents += [(self.number, document) for document in documents]
 
-    def conclude(
-        self, key: IdKey, status: Status, number: int, now: int, published: Sequence[Published]
-    ) -> None:
-        """Add the outcome of the next delivery, a copy of the message that made version `number`."""
-        self.outcomes.conclude(status, number, now, published)
+    def conclude(self, key: IdKey, status: Status, version: Version, published: Sequence[Published]) -> None:
+        """Add the outcome of the next delivery, a copy of the message that made a version."""
+        if status is Status.DUPLICATE and version.batch is not None and version.batch_number is not None:
+            self.outcomes.makers[len(self.outcomes)] = version.batch, version.batch_number
+        self.outcomes.conclude(status, version.number, version.record.now, published)
         self.delivered.add(key)
         if self.refusals.kept:
             self._remove_letters(len(self.outcomes) - 1, len(self.outcomes))

@@ -246,6 +246,11 @@ def published_parts(batch_id: str, found: PublishResult) -> Iterator[RenderableT
         f"Batch {batch_id} is published to {found.publication.target}: {total}, of which {found.slices:,} were sent "
         f"now, with {counted(found.outputs, 'output')}."
     )
+    if found.skipped:
+        by = [f"{count:,} by {batch_id}" for batch_id, count in Counter(found.skipped).most_common(_SHOWN)]
+        more = ["others"] * (len(found.skipped) > _SHOWN)
+        total = counted(sum(found.skipped.values()), "output")
+        yield f"Skipped: {total} of duplicates, published before: {', '.join(by + more)}."
     if found.records and len(found.records) > len(found.refused):
         results = _results(found.records).items()
         said = ", ".join(f"{count:,} {result.replace('_', ' ')}" for result, count in results)
@@ -281,6 +286,7 @@ def _document(batch_id: str, result: PublishResult) -> dict[str, Any]:
         "target": result.publication.target,
         "publication": result.publication.key,
         "outputs_sent": result.outputs,
+        "outputs_skipped": dict(result.skipped),
         "results": _results(result.records),
         "refused": [each._asdict() for each in result.refused],
     }

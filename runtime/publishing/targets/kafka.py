@@ -62,6 +62,18 @@ class Topics:
         return cls(cluster.name, topics, cluster.settings, own)
 
 
+def headers_of(output: CommittedOutput) -> dict[str, str | bytes | None]:
+    """Return the headers of an output's record."""
+    return {
+        **output.headers,
+        "message_id": output.message_id,
+        "type": output.type,
+        "handler": output.handler,
+        "sequence": str(output.sequence),
+        "enqueued_at": str(to_microseconds(output.enqueued_at)),
+    }
+
+
 class Markers:
     """Reads the marker topic."""
 
@@ -206,31 +218,23 @@ class KafkaPublisher(publisher.ThreadedPublisher):
         refused = []
         with _translated_errors(self._target.name):
             for output in outputs:
-                headers = {
-                    **output.headers,
-                    "message_id": output.message_id,
-                    "type": output.type,
-                    "handler": output.handler,
-                    "sequence": str(output.sequence),
-                    "enqueued_at": str(to_microseconds(output.enqueued_at)),
-                }
                 topic = self._target.topic_of(output.type)
                 try:
-                    self._produce(topic, output.business_id, output.body, headers)
+                    self._produce(topic, output.business_id, output.body, headers_of(output))
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
                         raise
                     refused.append(Record.of(output, error.args[0].str()))
         return refused
 
-    def _produce(self, topic: str, key: str, value: str, headers: Mapping[str, str]) -> None:
+    def _produce(self, topic: str, key: str, value: str, headers: dict[str, str | bytes | None]) -> None:
         def sent(error: KafkaError | None, _: Message) -> None:
             self._failed = self._failed or error
 
         producer = self._begun()
         while True:
             try:
-                producer.produce(topic, value.encode(), key.encode(), headers=dict(headers), on_delivery=sent)
+                producer.produce(topic, value.encode(), key.encode(), headers=headers, on_delivery=sent)
                 break
             except BufferError:  # the queue is full
                 producer.poll(1.0)

@@ -116,7 +116,7 @@ def source(url: str) -> Source:
     return RabbitSource(_Place(url))
 
 
-def settlement(url: str, source: Source, names: Mapping[str, str]) -> Settlement:
+def settlement(url: str, source: Source | None, names: Mapping[str, str]) -> Settlement:
     """Return the settlement that sends to an exchange, or to the queues of types, and waits for confirms."""
     place, exchanges = _Place(url), list[Any]()
 

@@ -195,7 +195,7 @@ def source(url: str) -> Source:
     return AzureQueueSource(_Place(url))
 
 
-def settlement(url: str, source: Source, names: Mapping[str, str]) -> Settlement:
+def settlement(url: str, source: Source | None, names: Mapping[str, str]) -> Settlement:
     """Return the settlement that sends to the queues of types, in order for each business object."""
     place = _Place(url)
 

@@ -26,11 +26,10 @@ from confluent_kafka import (
 )
 from confluent_kafka import Consumer as Client
 
-from runtime.clock import to_microseconds
 from runtime.errors import RuntimeFailure, TargetUnavailableError, UsageError
 from runtime.messages.records import Decode
 from runtime.publishing.publisher import CommittedOutput
-from runtime.publishing.targets.kafka import _QUIET, Topics
+from runtime.publishing.targets.kafka import _QUIET, Topics, headers_of
 from runtime.serve.messages import (
     Lane,
     Rebalances,
@@ -194,7 +193,7 @@ def offsets_behind(received: Iterable[Received]) -> list[TopicPartition]:
 class KafkaSettlement(Settlement):
     """Sends outputs to the topics of their types, in one thread. A transaction also commits the offsets."""
 
-    def __init__(self, place: _Place, source: Source, names: Mapping[str, str]) -> None:
+    def __init__(self, place: _Place, source: Source | None, names: Mapping[str, str]) -> None:
         super().__init__(place.name, source, self._send_all, self._close, self._open)
         self._place, self._names = place, names
         self._thread = ThreadPoolExecutor(1)
@@ -271,16 +270,8 @@ class KafkaSettlement(Settlement):
     def _send(self, outputs: Sequence[CommittedOutput]) -> None:
         producer, self._failures, topics = self._begun(), [], self._place.topics
         for output in outputs:
-            headers: dict[str, str | bytes | None] = {
-                **output.headers,
-                "message_id": output.message_id,
-                "type": output.type,
-                "handler": output.handler,
-                "sequence": str(output.sequence),
-                "enqueued_at": str(to_microseconds(output.enqueued_at)),
-            }
             topic = topics[0] if topics else self._names.get(output.type, output.type)
-            body, key = output.body.encode(), output.business_id.encode()
+            body, key, headers = output.body.encode(), output.business_id.encode(), headers_of(output)
             while True:
                 try:
                     producer.produce(topic, body, key, headers=headers, on_delivery=self._delivered)
@@ -317,6 +308,6 @@ def source(url: str) -> Source:
     return KafkaSource(_Place(url))
 
 
-def settlement(url: str, source: Source, names: Mapping[str, str]) -> Settlement:
+def settlement(url: str, source: Source | None, names: Mapping[str, str]) -> Settlement:
     """Return the settlement that sends to a cluster, in transactions if the source is the same cluster."""
     return KafkaSettlement(_Place(url), source, names)

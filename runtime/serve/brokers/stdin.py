@@ -72,7 +72,7 @@ def source(_: str) -> Source:
     return Stdin()
 
 
-def settlement(url: str, source: Source, names: Mapping[str, str]) -> Settlement:
+def settlement(url: str, source: Source | None, names: Mapping[str, str]) -> Settlement:
     """Return the settlement that writes outputs to standard output."""
     del url, names
 

@@ -44,9 +44,14 @@ ARROW_OUTCOME = pa.schema(
         ("version", _NUMBER),
         ("outputs", pa.list_(ARROW_OUTPUT)),
         ("delivery", _TEXT),
+        ("made_by", _TEXT),
+        ("made_by_number", _NUMBER),
     ]
 )
-"""`delivery` is set if it was not handled: as JSON with its handler, or the line of the log."""
+"""`delivery` is set if it was not handled: as JSON with its handler, or the line of the log.
+
+`made_by` and `made_by_number` name the batch that made the version of a duplicate.
+"""
 
 _ROUND = pa.field("round", pa.int32())
 
@@ -144,8 +149,10 @@ def _to_arrow(pieces: Sequence[_Piece]) -> pa.RecordBatch:
         columns["status"] += outcomes.statuses
         columns["version"] += outcomes.versions
         columns["outputs"] += counts
-        for name in ("reason", "error", "delivery"):
+        for name in ("reason", "error", "delivery", "made_by", "made_by_number"):
             columns[name] += [None] * count
+        for position, made_by in outcomes.makers.items():
+            columns["made_by"][first + position], columns["made_by_number"][first + position] = made_by
         for position, refused in outcomes.refused.items():
             for name in ("handler", "business_id", "reason", "error"):
                 columns[name][first + position] = getattr(refused, name)

@@ -138,9 +138,9 @@ def test_the_commands_of_its_page_run_it_and_leave_no_server(tmp_path):
             socket.create_connection(("127.0.0.1", int(port)), timeout=1)
 
 
-def live(folder: Path, *arguments: str) -> list[str]:
+def live(folder: Path, *arguments: str, module: str = "samples.orders") -> list[str]:
     """Run the live shop. Return what customers are told."""
-    command = [sys.executable, "-m", "samples.orders", "--live", *arguments]
+    command = [sys.executable, "-m", module, "--live", *arguments]
     done = subprocess.run(
         command,
         cwd=folder,
@@ -166,5 +166,6 @@ def test_the_live_shop_tells_each_customer_of_each_order(tmp_path):
 
 @pytest.mark.thorough
 def test_the_live_shop_on_kafka(tmp_path):
+    assert len(live(tmp_path, module="tests.support.servers")) == ORDERS
     with running_kafka() as kafka:
         assert len(live(tmp_path, f"kafka://{kafka.address}")) == ORDERS

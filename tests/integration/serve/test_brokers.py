@@ -24,6 +24,7 @@ from runtime.serve.messages import Countable, open_source
 from tests.serve_kills.world import (
     BROKERS,
     REPOSITORY,
+    AzureQueues,
     Broker,
     KafkaBroker,
     Served,
@@ -78,6 +79,35 @@ def test_a_queue_tells_how_many_messages_wait(broker):
         return counted
 
     assert asyncio.run(waiting()) in {len(SENT), len(SENT) - 1}  # one may be delivered
+
+
+def test_refused_messages_go_to_a_queue_of_their_own(broker, tmp_path):
+    refused = {"message_id": "wrong", "type": "Add", "body": {"account": "account-1", "number": "one"}}
+    queue = "added" if isinstance(broker, AzureQueues) else "Added"  # the one that is read
+    options = (
+        "--dead-letter-queue",
+        broker.target,
+        "--map",
+        f"DeadLetter={queue}",
+        "--map",
+        f"Added={queue}",
+    )
+    broker.send([SENT[0], refused])
+    found: dict[str, Any] = {}
+
+    def are_there() -> bool:
+        found.update((each.message_id, each.body) for each in broker.published())
+        return len(found) == 2
+
+    log = tmp_path / "log"
+    with Served(broker, tmp_path / "store.db", log, *options) as served:
+        assert wait_until(are_there, 100), log.read_text()
+        served.signal(signal.SIGTERM)
+        assert served.process.wait(60) == 0, log.read_text()
+
+    (letter,) = (body for body in found.values() if "reason" in body)
+    assert letter["reason"] == "invalid_body"
+    assert letter["message"]["message_id"] == "wrong"
 
 
 @pytest.mark.thorough
@@ -208,6 +238,18 @@ def test_outputs_are_rows_of_a_database_once(tmp_path):
         rows = database.execute("SELECT message_id, body FROM Added").fetchall()
         assert database.execute("SELECT count(*) FROM consistent_slices").fetchone() == (0,)
     assert len(rows) == len({id_ for id_, _ in rows}) == len({each["message_id"] for each in SENT})
+
+
+def test_refused_lines_are_rows_of_a_database_once(tmp_path):
+    given = "no json\n" + json.dumps({**SENT[0], "body": {"account": "account-1", "number": "one"}}) + "\n"
+    queue = ("--dead-letter-queue", f"sqlite:///{tmp_path}/refused.db", "--map", "DeadLetter=refused")
+    for _ in range(2):
+        done = consistent(tmp_path, "--from", "stdin:", "--publish", "stdout:", *queue, given=given)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+    with closing(sqlite3.connect(tmp_path / "refused.db")) as database:
+        rows = database.execute("SELECT body ->> 'reason', headers ->> 'reason' FROM refused").fetchall()
+    assert sorted(rows) == [("invalid_body", "invalid_body"), ("invalid_envelope", "invalid_envelope")]
 
 
 def test_a_target_that_refuses_an_output_stops_the_consumer(tmp_path):

@@ -56,6 +56,9 @@ def test_every_message_takes_effect_once_and_a_second_batch_changes_nothing(any_
     assert by_status(second) == {("ShootingRange", "duplicate"): 50, ("LeaderBoard", "duplicate"): 28}
     assert published(second) == outputs
     assert heads(any_place.store, any_place.table) == before
+    # And each names the batch that made its version
+    makers = second.select("made_by", "made_by_number").distinct().collect()
+    assert [tuple(row) for row in makers] == [(any_place.batches()[-1].batch_id, 1)]
 
 
 @pytest.mark.connect

@@ -94,7 +94,13 @@ def test_it_sends_the_records_of_one_process_and_keeps_the_order(spark, store, t
     again = asyncio.run(publish_here(store, tmp_path, target(there, with_keys(store))))
     asyncio.run(publish_here(store, tmp_path, target_named("another", here, with_keys(store, "others"))))
 
+    maker = {"status": "duplicate", "made_by": BATCH, "made_by_number": 1}
+    copies = [{**row, **maker} for rows in games(GAMES, EACH) for row in rows]
+    make_batch(store, tmp_path / "out", [copies], batch_id="b2")
+    later = publish_on_spark(spark, "b2", partial(target, there), store=store, table=TABLE)
+
     assert (done.slices, done.outputs) == (SLICES, GAMES * EACH)
+    assert (later.outputs, later.skipped) == (0, {BATCH: GAMES * EACH})
     assert (again.slices, again.outputs) == (0, 0)
     assert sorted(noted(there)) == sorted(noted(here))
     for number in range(GAMES):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from runtime.publishing.publisher import PublishOptions
 from runtime.publishing.records import Publications
 from runtime.publishing.runner import begin
 from runtime.spark.publishing import RouteJob, SendJob
-from tests.support.done_batches import TABLE
+from tests.support.done_batches import TABLE, make_batch, outcome, output
 
 SLICES = 3
 
@@ -91,6 +92,20 @@ def test_a_slice_without_outputs_is_sent_too(make):
     (row,) = task.run()
 
     assert (row["slices"], row["outputs"], task.out()) == (SLICES, 2, [True] * SLICES)
+
+
+def test_a_task_skips_what_another_batch_has_published(make_of):
+    first = make_of([[outcome("g1", output("o1", 1))]])
+    Task(first, print).run()
+    made_by = {"status": "duplicate", "made_by": first.record.batch_id, "made_by_number": first.record.number}
+    rows = [outcome("g1", output("o1", 1)) | made_by, outcome("g2", output("o2", 2))]
+    record = make_batch(first.store, first.out, [rows], batch_id="b2")
+    sent: list[str] = []
+
+    (row,) = Task(replace(first, record=record), partial(slowly, sent)).run()
+
+    assert sent == ["o2"]
+    assert (row["outputs"], row["skipped"]) == (1, [(first.record.batch_id, 1)])
 
 
 def test_a_target_that_does_not_answer_is_told_to_the_driver_and_not_tried_again_by_spark(batch):

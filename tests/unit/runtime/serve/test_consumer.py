@@ -209,6 +209,33 @@ def test_what_is_refused_is_a_dead_letter_and_is_acknowledged():
     assert drive(kept()) == ["handler_error", "invalid_envelope", "no_business_id", "unknown_type"]
 
 
+def test_refused_messages_are_sent_to_their_queue_before_they_are_acknowledged():
+    # Given messages that are refused, one with an id that is no text, and a queue for letters that is away at first
+    world = World()
+    odd = b'{"message_id": "\\ud800", "type": "Add", "body": {"account": "anna", "number": "\\ud800"}}'
+    world.topic.send(line("m1", "anna", -1), line("m2", "anna"), b"no json", odd)
+    world.letters.failures = 2
+    world.letters.before = lambda: world.topic.log.append("letters")
+
+    # When they are handled, and handled again because they were not acknowledged
+    for _ in range(2):
+        world.topic.committed["entries/0"] = 0
+        world.consume()
+
+    # Then each letter has the message and the reason, and the same id in each copy
+    settled = ["letters", "sent 1", "committed 4", "closed"]
+    assert world.topic.log == ["letters", "letters", *settled, *settled]
+    first, again = world.letters.sent[:3], world.letters.sent[3:]
+    assert [each.message_id for each in first] == [each.message_id for each in again]
+    letters = {each.headers["reason"]: json.loads(each.body) for each in first}
+    assert {*letters} == {"handler_error", "invalid_envelope"}
+    assert json.loads(letters["handler_error"]["message"]["body"]) == {"account": "anna", "number": -1}
+    assert "not below nothing" in letters["handler_error"]["error"]
+    assert letters["invalid_envelope"]["message"]["body"]
+    assert len({each.message_id for each in first}) == 3
+    assert {each.type for each in first} == {"DeadLetter"}
+
+
 def test_a_target_that_is_away_pauses_the_source_and_loses_nothing():
     world = World()
     world.target.failures = 3

@@ -128,12 +128,14 @@ class World:
         self.topic = Topic(*lanes)
         self.table = table or memory_table()
         self.target = Target(self.topic.log)
+        self.letters = Target([])
         self.options = ServeOptions(linger_ms=0)
         self.app = app
 
     def consumer(self) -> Consumer:
         consumer = Consumer(self.app, table=self.table, source=self.topic, options=self.options)
         consumer._settlement = self.topic.settlement(self.target)
+        consumer._letters = Settlement("letters", None, self.letters.send)
         return consumer
 
     def consume(self, during: Callable[[Consumer], Coroutine[Any, Any, None]] | None = None) -> Consumer:
