@@ -230,7 +230,7 @@ class BatchOptions:
 
     @property
     def other_table(self) -> TablePlace | None:
-        """The de-duplication or token store, or `None` if it is the table of the states."""
+        """The deduplication or token store, or `None` if it is the table of the states."""
         return self.deduplication_store or self.token_store
 
     def described_algorithm(self) -> str:

@@ -182,7 +182,7 @@ class Processor:
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
         """Delete the ids of messages processed more than `older_than` ago. Return the number of ids.
 
-        A later copy is processed again. Applies to the outbox and the de-duplication store; other algorithms return 0.
+        A later copy is processed again. Applies to the outbox and the deduplication store; other algorithms return 0.
         With `dry_run`, only counts. Costs one request for every 1,000 entities, one for each entity, and one more for
         each with old ids.
         """

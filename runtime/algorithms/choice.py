@@ -131,7 +131,7 @@ def check_stores(
 ) -> None:
     """Raise `UsageError` if a store is configured that the algorithm does not use."""
     for given, store, algorithm in (
-        (deduplication_store, "de-duplication store", "deduplication-store"),
+        (deduplication_store, "deduplication store", "deduplication-store"),
         (token_store, "token store", "tokens"),
         (documents, "document store", STATE_BASED),
     ):

@@ -64,7 +64,7 @@ class BatchRecord:
     updated_at: datetime
     counts: Mapping[str, int]
     last_routable: int = 0  # outputs of the last round with a handler
-    algorithm: str = STATE_BASED  # with the location of its de-duplication or token store
+    algorithm: str = STATE_BASED  # with the location of its deduplication or token store
     etag: str = ""
     number: int = 0  # 1 for the table's first batch
     attempt: str = ""  # the chosen attempt at the next round

@@ -396,7 +396,7 @@ class OutgoingMessage:
     """The argument of a function that sends to a customer."""
 
     message_id: str
-    """The same in each attempt, so a receiver can use it to de-duplicate."""
+    """The same in each attempt, so a receiver can use it to deduplicate."""
     type: str
     body: Mapping[str, Any]
     customer: str = DEFAULT_CUSTOMER

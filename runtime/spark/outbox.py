@@ -137,7 +137,7 @@ def evict(
 ) -> int:
     """Forget the ids of messages processed more than `older_than` ago. Return the number of ids.
 
-    `ids`: the table of the de-duplication store; `None`: the table of the states. Costs a scan and the requests of
+    `ids`: the table of the deduplication store; `None`: the table of the states. Costs a scan and the requests of
     `Processor.evict`. Raises `UsageError`, and the errors of `scan`, after which it can be called again. Corrupt
     entities raise `StoredDataError` after all others are done.
     """

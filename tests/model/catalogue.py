@@ -184,7 +184,7 @@ CHECKS = (
     _quick(outbox("x", "y"), 2, 1),
     _long(outbox("x", "y"), 2, 1, 1),
     _long(outbox("x", "y", copies=2), 2, 1),
-    # The de-duplication store
+    # The deduplication store
     _quick(with_store("x"), 1, 2, 1),
     _quick(with_store("x", copies=2), 2, 1),
     _long(with_store("x", copies=2), 2, 2, 1),

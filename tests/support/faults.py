@@ -107,7 +107,7 @@ def creates_tokens(partition_key: str, operations: Sequence[Operation]) -> bool:
 
 
 def finishes_elsewhere(partition_key: str, operations: Sequence[Operation]) -> bool:
-    """Say whether a token is deleted, or messages are added to the de-duplication store."""
+    """Say whether a token is deleted, or messages are added to the deduplication store."""
     return not _is_entity(operations) and not creates_tokens(partition_key, operations)
 
 

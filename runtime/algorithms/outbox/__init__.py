@@ -1,1 +1,1 @@
-"""The algorithms with an outbox: alone, with a de-duplication store, and with tokens."""
+"""The algorithms with an outbox: alone, with a deduplication store, and with tokens."""

@@ -1,4 +1,4 @@
-"""The algorithms with an outbox: alone, with a de-duplication store, and with tokens.
+"""The algorithms with an outbox: alone, with a deduplication store, and with tokens.
 
 They share the steps load, check, invoke, store, publish, finish.
 
@@ -548,7 +548,7 @@ def _tokens(entry: Entry) -> EntryTokens:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class OutboxWithDeduplicationStore(OutboxAlgorithm):
-    """Keeps the ids of processed messages in a de-duplication store.
+    """Keeps the ids of processed messages in a deduplication store.
 
     After the commit, a message id is in the entity's outbox, then in both places, then only in the store. So the store
     must be queried *after* the entity was loaded. Otherwise both reads could miss an id that another attempt moves in

@@ -1,4 +1,4 @@
-"""Rows stored apart from entities: the de-duplication store and the tokens."""
+"""Rows stored apart from entities: the deduplication store and the tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches with an outbox, a de-duplication store and tokens from the command line, and what cannot be done with them.
+"""Batches with an outbox, a deduplication store and tokens from the command line, and what cannot be done with them.
 
 The commands run one after another, and each test looks at what one said.
 """

@@ -114,7 +114,7 @@ def test_a_worker_that_died_with_a_document_prepared_leaves_nothing_after_a_swee
 
 
 def test_what_is_no_store_of_documents_is_refused_and_not_repeated():
-    with pytest.raises(UsageError, match="ftp://, cannot be opened") as caught:
+    with pytest.raises(UsageError, match="ftp:// cannot be opened") as caught:
         open_documents("ftp://user:secret@host/folder")
     assert "secret" not in str(caught.value)
 

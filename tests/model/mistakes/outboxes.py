@@ -1,4 +1,4 @@
-"""Mistakes of the algorithms with an outbox: alone, with a de-duplication store, with tokens; and of their batches."""
+"""Mistakes of the algorithms with an outbox: alone, with a deduplication store, with tokens; and of their batches."""
 
 from copy import copy
 from dataclasses import replace
@@ -88,7 +88,7 @@ async def _(attempt: Any, self: Any, algorithm: Any, message: Any) -> Any:
     return await attempt(self, algorithm, message)
 
 
-# The de-duplication store
+# The deduplication store
 
 
 @mistake("store: asked before the entity is loaded", "AtMostOneStateChange", _STORE_TWICE)

@@ -1,6 +1,6 @@
 """Entities: the algorithms that keep a business state and its outbox in one row, one message at a time.
 
-The outbox alone remembers all ids here. The de-duplication store is another table than the entity's. With tokens a
+The outbox alone remembers all ids here. The deduplication store is another table than the entity's. With tokens a
 message from outside comes with its token, and one of its outputs goes to somebody who needs one too: he stands at the
 end of `publish`, takes the token and leaves a receipt in one transaction, and makes durable what he found.
 """
@@ -53,7 +53,7 @@ SCRIBE = app.handlers["Scribe"]
 KEY = f"Scribe-{BOOK}"
 STATES, OTHER = "states", "other"
 REPLICA = "replica"
-"""A table that follows the de-duplication store, now and then; the shipped code must not read it."""
+"""A table that follows the deduplication store, now and then; the shipped code must not read it."""
 READER, _RECEIPT = "Reader", "RECEIPT"
 
 Tables = Callable[[str], Table]
@@ -287,7 +287,7 @@ class Family(NamedTuple):
 
 _outbox = partial(_one_by_one, Outbox)
 OUTBOX = Family("outbox", _outbox, _holding(_outbox, _pending))
-STORE = Family("de-duplication store", _with_store, _holding(_with_store, _entries))
+STORE = Family("deduplication store", _with_store, _holding(_with_store, _entries))
 TOKENS = Family(
     "tokens",
     _with_tokens,
@@ -299,9 +299,9 @@ outbox, with_store, tokens = (family.deliveries for family in FAMILIES)
 
 
 def replicated() -> EntityScenario:
-    """Return the scenario of two copies, beside a replica of the de-duplication store that follows it once."""
+    """Return the scenario of two copies, beside a replica of the deduplication store that follows it once."""
     jobs = [deliver(STORE.make, write("x"), 2), Job("replicate", _replicate)]
-    return EntityScenario("de-duplication store: a replica, and 2 copies", jobs, STORE.invariants)
+    return EntityScenario("deduplication store: a replica, and 2 copies", jobs, STORE.invariants)
 
 
 async def _replicate(_: Process) -> Handled:

@@ -79,7 +79,7 @@ def test_outputs_are_published_in_order_after_what_they_speak_of_is_stored_durab
 
     stored = ["query", "transact", "barrier"]
     assert log.entries == [*stored, "bell", "bell again", *stored, "echo"]
-    # Whoever de-duplicates by id must not lose what the other handler published
+    # Whoever deduplicates by id must not lose what the other handler published
     assert len({output.message_id for outcome in outcomes for output in outcome.outputs}) == 3
     assert [outcome.handler for outcome in outcomes] == ["Bell", "Echo"]
     assert ends(outcomes) == ["processed", "processed"]

@@ -26,7 +26,7 @@ Step = Callable[[str], Awaitable[object] | None]
 class World:
     """The tables of an app and one algorithm, and what was published there.
 
-    The `other` table holds the ids of the de-duplication store, or the tokens.
+    The `other` table holds the ids of the deduplication store, or the tokens.
     Each message from outside gets its token when it is first sent, as the token-based algorithm wants it.
     """
 

@@ -1,4 +1,4 @@
-"""De-duplication store, tokens, sweeps and eviction."""
+"""Deduplication store, tokens, sweeps and eviction."""
 
 import json
 from contextlib import suppress
