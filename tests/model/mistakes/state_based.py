@@ -241,8 +241,8 @@ async def _(store: Any, self: Any, history: Any, sealed: Any) -> Any:
 
 @mistake("duplicates publish nothing", "DoneWhenAcknowledged", _ONE, CRASH)
 @instead_of(CommitDraft, "conclude")
-def _(conclude: Any, self: Any, key: Any, status: Any, number: int, now: int, published: Any) -> None:
-    conclude(self, key, status, number, now, () if status is Status.DUPLICATE else published)
+def _(conclude: Any, self: Any, key: Any, status: Any, version: Any, published: Any) -> None:
+    conclude(self, key, status, version, () if status is Status.DUPLICATE else published)
 
 
 mistake("duplicates are not looked for", "AtMostOneStateChange", _ONE, CRASH)(
