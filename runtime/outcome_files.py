@@ -244,7 +244,7 @@ class Part(NamedTuple):
             self.round.folder.read(self.file) as opened,
             pq.ParquetFile(opened, metadata=self.footer) as file,
         ):
-            yield lambda columns: file.read_row_group(self.number, columns, use_threads=False)
+            yield lambda columns: file.read_row_group(self.number, columns, use_threads=columns is None)
 
     def _rows(self, table: pa.Table) -> list[Row]:
         return [{**self.round.where, **row} for row in _rows(table)]
