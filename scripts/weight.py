@@ -20,7 +20,7 @@ PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
     "product lines": 46_555,
-    "product modules": 193,
+    "product modules": 194,
     "import lines, % of product": 6.7,
     "modules with a single importer": 29,
     "modules that runtime.spark.batch imports": 71,

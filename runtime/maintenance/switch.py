@@ -56,13 +56,13 @@ _LAST = "~"
 
 
 async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) -> int | None:
-    """Switch a table to another one, or back to the one that it replaced.
+    """Switch a table, or the one that replaced it, to another one, or back to the one that it replaced.
 
-    Return the number of objects copied, or `None` if the table was switched before. `name` may be that of a table that
-    was replaced. Costs a request for every 1,000 objects, and two for each object that is copied or has dead letters.
+    Return the number of objects copied, or `None` if the table was switched before. Costs a request for every 1,000
+    objects, and two for each object that is copied or has dead letters. After an interruption, call it again.
 
     Raises `UsageError` while a batch is open, if messages came in since the reprocessing, and for a switch back after
-    the table has changed; `ConcurrencyConflictError` if a batch begins meanwhile. After an interruption, call it again.
+    the table has changed; `ConcurrencyConflictError` if a batch begins meanwhile.
     """
     asked, (name, old) = name, await open_current(store, name, make=False)
     new = await store.table(to, make=False)
@@ -131,10 +131,7 @@ async def _contents(table: Table) -> bytes:
 
 
 async def _copy(old: Table, new: Table, name: str, next_batch: int) -> int:
-    """Copy from the first table all that the second one lacks. Return the number of objects copied.
-
-    Objects of handlers that the new app lacks are copied as well.
-    """
+    """Copy what the second table lacks, with objects of handlers that the new app lacks. Return their number."""
     owner = (await TableSettings.of(new)).owner
     followed = {
         stream.partition.key: read_head(stream.properties or {})
@@ -178,10 +175,10 @@ def _transactions(rows: Iterable[Row]) -> list[Transaction]:
 
 
 async def _copy_object(old: Table, new: Table, key: str) -> None:
-    """Copy an object, in one transaction if it fits. Otherwise copy run by run, each of which leaves a valid stream."""
+    """Copy an object in one transaction, or run by run, each of which leaves a valid stream."""
     rows = {row.row_key: row async for row in rows_between(old, key, "", _LAST)}
-    header = rows[HEADER].properties
-    rows[HEADER] = replace(rows[HEADER], properties={**header, "Followed": header["StateVersions"]})
+    properties = {**rows[HEADER].properties, "Followed": rows[HEADER].properties["StateVersions"]}
+    rows[HEADER] = replace(rows[HEADER], properties=properties)
     handler, _, business_id = key.partition("-")
     first, *more = _transactions(rows.values())
     found = await read_whole(old, handler, business_id) if more else None

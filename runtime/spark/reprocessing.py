@@ -102,14 +102,9 @@ class ReprocessRounds(Rounds):
         """Return the job for the workers in the next round. Costs a request."""
         job = super().job(record)
         own = {each.name: getattr(job, each.name) for each in fields(job)}
-        following, keeps = self.following, any(visit.keeps for visit in self.visits)
-        following = replace(
-            following,
-            was=following.was.keyed(following.draw_key),
-            closes=bool(self.visits) and not keeps,
-            keeps=keeps,
-            mark=f"consistent-{record.token}",
-        )
+        keeps, mark = any(visit.keeps for visit in self.visits), f"consistent-{record.token}"
+        was, closes = self.following.was.keyed(self.following.draw_key), bool(self.visits) and not keeps
+        following = replace(self.following, was=was, closes=closes, keeps=keeps, mark=mark)
         return ReprocessJob(**own, following=following)
 
     def _demands(self) -> TableDemands:
@@ -165,10 +160,7 @@ class ReprocessRounds(Rounds):
         return routed if id_ is None else routed.where(sf.col("business_id") == id_)
 
     def incomplete(self) -> tuple[list[Visit], int]:
-        """Return the streams not followed to the end of their history, and how many versions were followed in all.
-
-        Costs one request for every 1,000 streams.
-        """
+        """Return the streams not followed to their end, and how many versions were followed in all."""
         found, followed, cut = list[Visit](), list[int](), list[bool]()
 
         def merge(result: tuple[list[Any], int, bool]) -> None:
@@ -205,10 +197,8 @@ def _incomplete(
             name, _, business_id = stream.partition.key.partition("-")
             head = read_head(stream.properties or {})
             own = heads.get(stream.partition.key, head._replace(followed=0, shared=True))
-            at, is_cut = (
-                max(own.followed, head.kept_from - 1),
-                is_cut or head.kept_from > 1 or bool(head.tombstone),
-            )
+            at = max(own.followed, head.kept_from - 1)
+            is_cut = is_cut or head.kept_from > 1 or head.tombstone is not None
             if name not in handlers or following.business_id not in (None, business_id):
                 continue
             count += min(at, head.versions) - head.kept_from + 1
