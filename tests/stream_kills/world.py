@@ -227,7 +227,7 @@ class KafkaWorld(World):
         producer = Producer({"bootstrap.servers": self.broker, "enable.idempotence": True})
         for number, (lane, end) in enumerate(zip(lanes, self._ends(), strict=True)):
             for row in lane[end:]:
-                producer.produce(self.topic, row.encode(), partition=number)
+                producer.produce(self.topic, row.encode(), partition=number, timestamp=_BEGUN * 1000)
         assert producer.flush(30) == 0
 
     def _ends(self) -> list[int]:
