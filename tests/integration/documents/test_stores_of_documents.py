@@ -134,5 +134,5 @@ def test_a_url_may_be_in_the_environment_and_workers_are_told_an_absolute_path(m
 def test_a_service_that_does_not_answer_is_one_to_ask_again(monkeypatch):
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     documents = FolderDocuments("s3://bucket/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1")
-    with pytest.raises(StoreUnavailableError, match="store of documents did not answer"):
+    with pytest.raises(StoreUnavailableError, match="document store did not answer"):
         drive(documents.delete("a/b.txt"))
