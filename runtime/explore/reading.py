@@ -90,7 +90,7 @@ ORDERS: dict[str, Callable[[Found], Any] | None] = {
 
 
 async def objects(table: Table, handler: str, prefix: str, after: str, order: str) -> Found:
-    """List objects by id or, in another order, the first of the next 2,000. Costs one request per 1,000 headers."""
+    """List a page of objects by id, or the top of the next 2,000 objects. Costs one request per 1,000 headers."""
     if order not in ORDERS:
         raise UsageError(f"There is no order {order}.")
     keys = KeyRange(stream_key(handler, prefix) if handler else "", first=after)
