@@ -405,7 +405,7 @@ def outcomes_of_batch(place: Place, chosen: Mapping[str, Any], after: str) -> Fo
     A position is the number of a part, and of an outcome among those of the part that match.
     """
     if (at := re.fullmatch(r"(\d{1,9})\.(\d{1,9})", after or "0.0")) is None:
-        raise UsageError("There is no such place among the outcomes.")
+        raise UsageError("The outcomes have no such position: go back to the first page.")
     part, row = map(int, at.groups())
     parts, rows, kinds, rounds = _Search([place]).parts(0), list[OutcomeRow](), list[Found](), Counter[int]()
     for each in parts:
