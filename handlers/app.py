@@ -340,7 +340,7 @@ def settle(  # noqa: PLR0917 - called for each message: by position, which is fa
     returned: Any,  # noqa: ANN401 - what the user's code returned
     context: Context,
 ) -> tuple[State, bytes]:
-    """Check the result of a call. Return the next state, as a replay reads it. `values`: of `state` before the call."""
+    """Check a result. Return the next state and its JSON. `values` and `before`: `state` before the call."""
     codec, plain = handler.codec, handler.codec.plain
     if context.exceeded is not None:  # the handler may have caught the error
         raise context.exceeded

@@ -226,7 +226,7 @@ class Part(NamedTuple):
             return self._rows(read(columns).take(positions[:most]))
 
     def select(self, outcome_filter: OutcomeFilter, skip: int, most: int) -> tuple[list[Row], int]:
-        """Return some of the matching outcomes, and the number of all. Reads whole rows only for a match."""
+        """Return a page of the matching outcomes, and the number of all. Reads whole rows only for a match."""
         wanted = ((name, getattr(outcome_filter, name)) for name in KINDS)
         if not all(value is None or self.may_have(name, [value]) for name, value in wanted):
             return [], 0

@@ -309,7 +309,7 @@ class Explorer:
         return Page("letter.html", document | self._confirmation(request, [document]))
 
     def _confirmation(self, request: Request, rows: Sequence[Document]) -> Document:
-        """Return which change of some letters is asked back, and the names of the letters for its form."""
+        """Return the change of letters to confirm, and the letters' names for its form."""
         asked = request.query_params.get("confirm") if self._allow_changes and rows else None
         names = [[row[each] or "" for each in ("handler", "stream", "letter")] for row in rows]
         return {

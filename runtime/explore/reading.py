@@ -90,7 +90,7 @@ ORDERS: dict[str, Callable[[Found], Any] | None] = {
 
 
 async def objects(table: Table, handler: str, prefix: str, after: str, order: str) -> Found:
-    """List objects by id or, in another order, the first of the next 2,000. Costs one request per 1,000 headers."""
+    """List a page of objects by id, or the top of the next 2,000 objects. Costs one request per 1,000 headers."""
     if order not in ORDERS:
         raise UsageError(f"There is no order {order}.")
     keys = KeyRange(stream_key(handler, prefix) if handler else "", first=after)
@@ -113,7 +113,7 @@ async def objects(table: Table, handler: str, prefix: str, after: str, order: st
 
 
 async def handlers(table: Table, after: str) -> list[Found]:
-    """Sum up the first 1,000 objects of each handler after a key. Costs one request per handler (at most 12), one more.
+    """Count the first 1,000 objects of each handler after a key. Costs one request per handler (at most 12), and one.
 
     `next` is the key of the last object that was examined, if the handler has more of them.
     """
@@ -290,7 +290,7 @@ async def letters_of_object(table: Table, found: OpenedObject) -> Sequence[Found
 
 
 async def waiting_letters(table: Table, names: Iterable[Sequence[str]]) -> list[FoundLetter]:
-    """Return those dead letters that wait, named by handler, business id, and number or row key.
+    """Return the waiting dead letters among those named by handler, business id, and number or row key.
 
     Costs one request for each stream, and for each letter without a stream.
     """
@@ -350,7 +350,7 @@ BATCHES = 20
 """The number of batches that are searched for one page."""
 
 _MOST = 1_200_000
-"""The maximum number of ids that are searched for a message, for its causes, and for its outputs."""
+"""The maximum number of ids to search for each of a message, its causes and its outputs."""
 
 _PER_PART = 4_000  # ids that are searched in the time that it takes to open a part
 _COUNTED = 1_000_000  # outcomes of a batch that are counted
@@ -405,7 +405,7 @@ def outcomes_of_batch(place: Place, chosen: Mapping[str, Any], after: str) -> Fo
     A position is the number of a part, and of an outcome among those of the part that match.
     """
     if (at := re.fullmatch(r"(\d{1,9})\.(\d{1,9})", after or "0.0")) is None:
-        raise UsageError("There is no such place among the outcomes.")
+        raise UsageError("The outcomes have no such position: go back to the first page.")
     part, row = map(int, at.groups())
     parts, rows, kinds, rounds = _Search([place]).parts(0), list[OutcomeRow](), list[Found](), Counter[int]()
     for each in parts:
@@ -439,7 +439,7 @@ def outcomes_of_batch(place: Place, chosen: Mapping[str, Any], after: str) -> Fo
 def _within(
     parts: Sequence[Part], budget: int, ids: Collection[str], column: str
 ) -> tuple[list[Part], list[Part], int]:
-    """Return the parts that may have one of the ids, those beyond a budget of read ids, and the rest of the budget."""
+    """Return the parts to search for the ids, those beyond the budget of ids to read, and the remaining budget."""
     taken: list[Part] = []
     for number_, part in enumerate(parts):
         if part.may_have(column, ids):
@@ -462,7 +462,7 @@ def _find(
 
 
 def outcomes_of_message(batches: Sequence[Place], only: str | None, message_id: str, skip: int) -> Found:
-    """Find the outcomes of a message in some batches, from the newest on, or in one. Draw its causes and outputs.
+    """Find the outcomes of a message in batches, newest first, and draw the graph of its causes and outputs.
 
     `skip` is the number of parts of the first batch that an earlier page has searched. `rest` is the batch, with its
     number of searched parts, in which the search stopped early.
@@ -523,7 +523,7 @@ class _Graph:
     def _walk(
         self, what: str, steps: Iterable[Sequence[Part]], ids: Collection[str], column: str
     ) -> Iterator[OutcomeRow]:
-        """Yield the outcomes with one of the ids, which may grow meanwhile, within the limits of a page."""
+        """Yield the outcomes with one of `ids`, which the caller may extend meanwhile, up to the limits of a page."""
         budget = _MOST
         for parts in steps if ids else ():
             place = f"batch {parts[0].round.batch_id}, round {parts[0].round.number}"

@@ -201,7 +201,7 @@ def read_settings(row: Row) -> TableSettings:
 
 
 def is_same_table(name: str | None, other: str | None) -> bool:
-    """Return whether two names are of one table, or both missing. SQLite and Azure ignore the case of names."""
+    """Return whether two names mean the same table, or both are missing. SQLite and Azure ignore case."""
     return (name or "").lower() == (other or "").lower()
 
 

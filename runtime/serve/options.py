@@ -56,7 +56,7 @@ class ServeOptions:
         metavar="TIME",
     )
     dead_letters: str | None = option(
-        "Also send refused messages to this target, as messages of type DeadLetter with headers `reason` and `error`. "
+        "Also send rejected messages to this target, as messages of type DeadLetter with headers `reason` and `error`. "
         "A URL as for --publish.",
         default=None,
         name="--dead-letter-queue",

@@ -1,7 +1,7 @@
 """The index of message ids: finds versions in a long history that messages may have made.
 
 It stores a hash of four bytes per id. A matching version must be compared, because hashes collide, but an id without a
-match is unknown. Index rows are between header and events, so one range query reads header and index without events. A
+match is new. Index rows are between header and events, so one range query reads header and index without events. A
 new row is merged with preceding ones that are at most twice as large. So there are O(log n) rows, and each hash is
 rewritten O(log n) times.
 

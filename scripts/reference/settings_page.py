@@ -35,7 +35,7 @@ _VARIABLES = (
     ("COLUMNS", "how wide tables are, when the output is no terminal"),
     (
         deliveries.AT_LEAST_ONCE,
-        "for [functions](../publishing.md#which-promise): who is sent to at least once, with commas; `*` for all",
+        "for [functions](../publishing.md#a-function-of-your-own): customers of at least once, with commas; `*`: all",
     ),
     (" or ".join(deliveries.LOCK_LIMIT), "for deliveries: after how many milliseconds a lock is given up"),
     (

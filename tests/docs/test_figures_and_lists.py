@@ -74,10 +74,8 @@ SENTENCES = [
     ("performance", f"up to {MAX_OPERATIONS} rows and {MAX_TRANSACTION_BYTES // MIB} MiB"),
     ("performance", f"up to {MAX_DELIVERIES:,} of them or {mib(MAX_TEXT_BYTES)} of bodies and headers"),
     ("performance", f"up to {mib(MAX_BUFFERED_BYTES)} together"),
-    ("growth", f"more than {MAX_DELIVERIES:,} messages in one batch"),
-    ("growth", f"with the tail, up to {kib(limits.MAX_TAIL_BYTES)}"),
     ("growth", f"A state over {kib(limits.MAX_HEAD_STATE_BYTES)} does not fit the header"),
-    ("growth", f"Over {kib(limits.MAX_STATE_BYTES)} no version is stored"),
+    ("growth", f"Over {kib(limits.MAX_STATE_BYTES)} the message is a dead letter"),
     (
         "decisions/0001-runs",
         f"up to {limits.MAX_RUN_VERSIONS:,} versions and {limits.MAX_RUN_RAW_BYTES // MIB} MiB",

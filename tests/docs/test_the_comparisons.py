@@ -47,7 +47,7 @@ def test_pages_are_short_and_linked_and_say_which_code_is_not_run():
     assert sorted(re.findall(r"\(compare/([\w-]+)\.md\)", text("docs/comparison.md"))) == PAGES
     shown = [page for page in PAGES for each in blocks(f"docs/compare/{page}.md") if each.mark == "fragment"]
     assert shown == ["durable-entities"]
-    assert "is not run here" in " ".join(text("docs/compare/durable-entities.md").split())
+    assert "Their code is not run here" in " ".join(text("docs/compare/durable-entities.md").split())
 
 
 @pytest.mark.thorough

@@ -83,7 +83,7 @@ def _kill(bench: Bench, shape: Shape, name: str, chance: Random) -> Trial:
     return kill_and_compare(bench, shape, name, chance, chance.randint(1, _MOST_KILLS))
 
 
-_KILLED = "workers, drivers and whole batches killed in either pass"
+_KILLED = "workers, drivers, batches killed"
 
 _ALL = (
     Part("batches", SQLITE, _KILLED, 9_000, _kill),

@@ -138,7 +138,7 @@ class StateBased:
 
 @dataclass(eq=False, repr=False)
 class StateBasedOneByOne:
-    """Processes single messages of one handler, and publishes their outputs, noted in bulk by `consumer_batches`."""
+    """Processes single messages of one handler, and publishes their outputs. Messages share batches."""
 
     algorithm: StateBased
     publish: Publish

@@ -87,7 +87,7 @@ class _Made(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """How a history is followed."""
+    """How recorded versions are followed."""
 
     captures: bool = False  # values that were not recorded
     closes: bool = False  # whether outputs that have not come are gone
@@ -95,7 +95,7 @@ class Manner:
     mark: str = "consistent-mark"  # the header that marks outputs as NEW or GONE
 
     def has(self, version: Version) -> bool:  # noqa: ARG002 - all
-        """Return whether a version is to be followed."""
+        """Return whether to follow a version."""
         return True
 
 
@@ -199,14 +199,14 @@ class _Stream:
         return self._done()
 
     def _keeps_next(self, history: History, followed: int, waiting: Sequence[object] | None) -> bool:
-        """Return whether to keep the next version, as the message that published its message may be lost."""
+        """Return whether to keep the next version because its message is an output that may be lost."""
         if waiting is None or not self._of.manner.keeps or _is_own(history):
             return False
         version = next(each for each in self._versions if each.number > followed)
         return is_made_by_handler(version.message_id)
 
     def _rewound(self, history: History, followed: int) -> int:
-        """Return how far an equal stream was followed, before versions that were kept although they differ."""
+        """Return the last version that is really equal, before versions that were kept although they differ."""
         for version in () if _is_own(history) else self._versions:
             key = version.record.message_id
             if version.number <= followed and key in (self._new if key in self._chosen else self._were):
@@ -269,7 +269,7 @@ class _Stream:
     def _plan(
         self, history: History, followed: int
     ) -> tuple[list[_Step], list[tuple[Envelope, str | None]] | None]:
-        """Return the steps that are possible now, and the messages to hold back, with marks.
+        """Return the steps that are possible now, and the messages that wait for others, with marks.
 
         The messages are `None` if the steps complete the history.
         """
@@ -579,7 +579,7 @@ def _fields(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - 
 
 
 def _numbers(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - any JSON values
-    """Return the sums that differ, by field. Numeric text counts if either side has a point, unlike ids of digits."""
+    """Return the sums that differ, by field. Text counts as a number if one side has a decimal point; ids do not."""
     sides = [list(_leaves(each)) for each in (before, after)]
     decimals = {path for side in sides for path, value in side if isinstance(value, str) and "." in value}
     old, new = dict[str, int | Decimal](), dict[str, int | Decimal]()

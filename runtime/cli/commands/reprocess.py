@@ -82,7 +82,7 @@ def reprocess(
     version of a removed output is omitted. Nothing is published, and TABLE is not changed. TABLE2 stores only objects
     that differ.
 
-    Name all logs of the history, one after the other. A stopped reprocessing resumes with its --batch-id. To include
+    Name all logs of the history, separated by spaces. A stopped reprocessing resumes with its --batch-id. To include
     newer messages, run it again with all logs and the same --into. `consistent switch` activates TABLE2.
     """
     loaded, made_by = load_app(app), None if was is None else load_app(was)
@@ -180,7 +180,7 @@ def switch(
 
         consistent switch games2 games --store sqlite:///store.db
 
-    Switches back, which is possible until TABLE2 is changed by a batch, a message, or a command such as forget.
+    This switches back, until TABLE2 is changed by a batch, a message, or a command such as forget.
     """
     *first, into = tables
     name = (*first, table)[0]

@@ -72,7 +72,7 @@ class Group:
         return len(self.problems) + deliveries <= MAX_DELIVERIES and self.text_bytes + text <= MAX_TEXT_BYTES
 
     def has_room_for(self, message_id: str) -> bool:
-        """Return whether one more delivery fits. Copies of the last message may exceed the limits by `HARD_LIMIT`."""
+        """Return whether one more delivery fits. Copies of the last message may double the limits."""
         is_copy = self.envelopes.message_ids[-1:] == [message_id]
         times = HARD_LIMIT if is_copy else 1
         return len(self.problems) < times * MAX_DELIVERIES and self.text_bytes < times * MAX_TEXT_BYTES
