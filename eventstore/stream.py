@@ -135,7 +135,10 @@ class Stream(StreamValue):
     async def set_properties(
         cls, stream: Stream, properties: Mapping[str, Value | None], includes: Iterable[Include] = ()
     ) -> Stream:
-        """Replace all properties of a stream, changing `includes` in the same transaction. Costs one request."""
+        """Replace all properties of a stream, changing `includes` in the same transaction. Costs one request.
+
+        Raises `ConcurrencyConflictError` if the stream has changed, and `ValueError` for a transient stream.
+        """
         if stream.etag is None:
             raise ValueError("The stream is transient: provision or write it first.")
         own = stream_properties(properties)
@@ -192,7 +195,10 @@ class Stream(StreamValue):
         header: Sequence[str] | None = None,
         ids: bool = False,
     ) -> reading.StreamSlice[Stream]:
-        """Read header and events newest first. Costs two requests, and one more per further 1,000 events."""
+        """Read header and events newest first, from a version or, by default, from the newest one.
+
+        Costs two requests, and one more per further 1,000 events. Otherwise works as `read` does.
+        """
         reader = reading.Reader(cls(partition), reading.Selection.of(select, header), ids)
         return _found(await reader.backwards(start_version, slice_size), partition)
 
