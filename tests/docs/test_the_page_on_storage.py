@@ -2,6 +2,7 @@
 
 import re
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from runtime.clock import system_clock
 from runtime.leases import CleanUpLease
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import PARTITION, Ledger
-from runtime.ledger.settings import KEY_BYTES, OF_TABLE, TableDemands, TableOwner
+from runtime.ledger.settings import KEY_BYTES, OF_TABLE, TableDemands, TableOwner, TableSettings
 from runtime.maintenance.forget import Tables, forget
 from runtime.maintenance.policies import Policies, Scope
 from runtime.messages.envelope import row_key
@@ -144,6 +145,11 @@ async def write_all(table: Table) -> None:
     await policies.set_rules(Scope(), RetentionRules(older_than=90 * DAY, keep_last=1))
     await CleanUpLease(table, system_clock).take("somebody")
     await _publish(table)
+
+    settings = replace(
+        await TableSettings.of(table), follows="first", switched_to="third", switched_as=bytes(32)
+    )
+    await table.transact(PARTITION, [settings.operation()])
 
 
 def shot(message_id: str, game: str) -> Envelope:
