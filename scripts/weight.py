@@ -24,7 +24,7 @@ CEILINGS = {
     "import lines, % of product": 6.8,
     "modules with a single importer": 27,
     "modules that runtime.spark.batch imports": 71,
-    "test lines": 71_255,
+    "test lines": 71_256,
     "make targets": 12,
     "extras": 9,
 }

@@ -128,7 +128,8 @@ async def write_all(table: Table) -> None:
     demands = TableDemands(TableOwner.of(App(*app.handler_types, name="range")))
     died = await ledger.begin("died", "log", "out", demands=demands)
     died = await ledger.choose_attempt(died, "died-round-0-0123456789abcdef0123456789abcdef")
-    of_table: dict[str, Value] = {"DrawKey": bytes(KEY_BYTES), "Follows": "one", "SwitchedTo": "two", "SwitchedAs": b"digest"}
+    of_table: dict[str, Value] = {"DrawKey": bytes(KEY_BYTES), "Follows": "one"}
+    of_table |= {"SwitchedTo": "two", "SwitchedAs": b"digest"}
     await table.transact(PARTITION, [Operation.merge(OF_TABLE, of_table)])
     given_to = Dependencies(app, table, batch=BatchContext("died", number=died.number))
     given = prepare(app.handlers["ShootingRange"], BATCHED, shot("batched", BATCHED))
