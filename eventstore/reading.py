@@ -25,7 +25,7 @@ ReaderT = TypeVar("ReaderT", bound="Reader[Any]")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The properties to read from events and header, and the property names for a query."""
+    """The properties to read from events and from the header, and their names in a query."""
 
     events: frozenset[str] | None
     header: frozenset[str] | None

@@ -34,8 +34,8 @@ class Stream(StreamValue):
     """A stream as last read or written, with the methods that read and change streams.
 
     Methods take a stream or a `Partition` and return a new value. A stream without an ETag is *transient*: not written
-    yet. All methods raise `StreamDeletedError` for a deleted stream, or `ConcurrencyConflictError` if they do not read
-    its header.
+    yet. For a deleted stream, methods that read the header raise `StreamDeletedError`, others
+    `ConcurrencyConflictError`.
 
     To restore a stream from values kept elsewhere, construct it from partition, ETag and version. Properties that are
     not given are kept by a write. Without `first_version`, `set_properties` and `truncate` cost one more request.
@@ -50,7 +50,7 @@ class Stream(StreamValue):
         properties: Mapping[str, Value | None] | None = None,
         includes: Iterable[Include] = (),
     ) -> Stream:
-        """Create a stream without events, in one request. Raises `ConcurrencyConflictError` if it is not new."""
+        """Create a stream without events, in one request. Raises `ConcurrencyConflictError` if it already exists."""
         return await writing.set_properties(cls(partition), stream_properties(properties or {}), includes)
 
     @classmethod
@@ -233,7 +233,7 @@ class Stream(StreamValue):
     async def read_events(
         cls, stream: Stream, first: int, last: int, *, select: Sequence[str] | None = None
     ) -> tuple[RecordedEvent, ...]:
-        """Read the events `first` to `last`, inclusive, of a known stream, without its header.
+        """Read the events `first` to `last`, inclusive, without reading the header of the stream.
 
         Costs one request per 1,000 events. Raises `StreamTruncatedError` if one of the events was truncated.
         """

@@ -106,7 +106,7 @@ def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tu
 
 
 async def transact(partition: Partition, operations: Sequence[Operation]) -> tuple[str, ...]:
-    """Run the operations, and translate a refusal into an error about the stream."""
+    """Run the operations in one transaction, and return the new ETags. Translates a refusal into a stream's error."""
     try:
         return await partition.table.transact(partition.key, operations)
     except errors.RowError as error:
@@ -387,7 +387,7 @@ async def truncate(
 
 
 async def delete(target: StreamValue) -> None:
-    """Replace the header by a tombstone, and delete all events and ids. Without an ETag, resume such a deletion."""
+    """Replace the header with a tombstone, then delete all events and ids. Without an ETag, resume a deletion."""
     partition, etag, version, was_deleted = target.partition, target.etag, target.version, False
     if etag is None:
         row = await partition.table.get(partition.key, partition.header)

@@ -59,7 +59,7 @@ def _with_brackets(decorator: D) -> D:
 
 @_with_brackets
 def handles(*, by: str, revision: int = 1) -> Mark:
-    """Declare a method as the handler of the message type of its second argument.
+    """Declare a method as the handler of a message type, the annotation of its second parameter after `self`.
 
     `by` names the field with the business id; a dotted path names a field of a nested model. `revision`, from 1,
     distinguishes methods for one message type: a new message takes the highest, a replay the recorded one. Raises
@@ -184,7 +184,7 @@ def _advice(method: Callable[..., Any]) -> str:
 
 
 def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tuple[str, ...], KeyKind]:
-    """Return the path of the field that `by` names in the JSON, and the kind of its type. Raises `AppError`."""
+    """Return the JSON path of the field that `by` names, and the kind of its type. Raises `AppError` about `where`."""
     model: Any = message_type
     wire: list[str] = []
     is_strict = False

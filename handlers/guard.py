@@ -200,7 +200,7 @@ def _guarded_method(name: str, instead: str, pure_with: int = sys.maxsize) -> An
 
 
 class GuardedDate(_Constructor, _date, metaclass=_Proxy):  # type: ignore[misc, valid-type]
-    """The proxy of `datetime.date`, with guards for `today` and `fromtimestamp`."""
+    """A proxy for `datetime.date`, with guards for `today` and `fromtimestamp`."""
 
     original = _date
     today = _guarded_method("today", CLOCK)

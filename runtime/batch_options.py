@@ -82,7 +82,7 @@ def remark(step: Step, sentence: str) -> None:
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """The options of a batch. `algorithm`, `draws` and the stores are the same for all batches of a table."""
+    """The options of a batch. `algorithm`, `draws` and the stores must be the same for all batches of a table."""
 
     GROUP: ClassVar = "batch"
 
@@ -241,7 +241,7 @@ class BatchOptions:
         )
 
     def claim(self, app: App) -> TableDemands:
-        """Return the demands of a batch of the app on its table."""
+        """Return the settings that a batch of the app requires of its table."""
         return TableDemands(TableOwner.of(app), self.draws, self.adopt)
 
     def types_of(self, app: App) -> frozenset[str] | None:

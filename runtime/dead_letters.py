@@ -356,7 +356,7 @@ Line = Mapping[str, Any]  # a letter as JSON, for an export that is edited and r
 
 
 def describe_letter(found: FoundLetter) -> dict[str, Any]:
-    """Return a dead letter as the columns of a log and of the rejection. `packed`: the body is msgpack in hex."""
+    """Return a dead letter as columns of a log and of the rejection. If `packed`, the body is msgpack in hex."""
     letter = found.letter
     envelope = letter.envelope or Envelope(letter.message_id, "", "")
     body, enqueued_at = envelope.body, envelope.enqueued_at

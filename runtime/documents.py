@@ -256,7 +256,7 @@ async def registrations_of(table: Table, key: str) -> list[Registration]:
 
 
 async def give_up(table: Table, registration: Registration, now: int) -> Registration:
-    """Prevent an attempt from committing, durably. Costs one request. Raises `ConcurrencyConflictError`."""
+    """Durably prevent an attempt from committing. Costs one request. Raises `ConcurrencyConflictError`."""
     given_up = replace(registration, given_up_at=now)
     change = Operation.replace(PREFIX + registration.attempt, given_up.properties(), registration.etag)
     (etag,) = await _write(table, registration.key, change)
@@ -411,10 +411,10 @@ class DocumentSweep:
         return Swept(**done, **left)
 
     async def sweep_object(self, key: str, latest: int, past: int, done: Counter[str]) -> Counter[str]:
-        """Sweep one object, delete its marker if no attempt is left, and return the numbers of skipped attempts.
+        """Sweep one object, delete its marker if no attempts remain, and return the counts of skipped attempts.
 
-        Gives up attempts registered up to `latest`, and deletes those given up until `past`. `done` accumulates across
-        retries.
+        Gives up attempts registered no later than `latest`, and deletes those given up no later than `past`. `done`
+        accumulates across retries.
         """
         marker = await self.table.get(key, MARKER)
         left, is_left = Counter[str](), False

@@ -67,7 +67,7 @@ def _interrupt(under_way: object, seconds: float) -> None:
 
 
 class Alarm(CallInterceptor):
-    """Interrupts slow calls with SIGALRM, for single messages. Never ends the process.
+    """Interrupts slow calls with SIGALRM. Never ends the process.
 
     Has no effect outside the main thread, or if the program uses SIGALRM itself. Native code that ignores signals is
     interrupted when it returns.
@@ -186,7 +186,7 @@ class _Trial:
         return call
 
     def try_in_a_copy(self, run: Callable[[], object]) -> None:
-        """Run calls in a fork, and remember the call that the fork does not survive."""
+        """Run calls in a forked process. If the process dies, remember the call that it was making."""
         self._calls, self._fatal = 0, None
         end = self._end_of_copy(run)
         if isinstance(end, CallCrashedError):  # something else may have killed the fork

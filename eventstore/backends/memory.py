@@ -157,7 +157,7 @@ _shared: dict[str, MemoryStore] = {}
 
 
 def open_memory(url: str) -> MemoryStore:
-    """Return a new store for `memory:`, and the store of this process with this name for `memory:NAME`."""
+    """Return a new store for `memory:`; for `memory:NAME`, the store of this process with that name."""
     if url == "memory:":
         return MemoryStore(url)
     return _shared.setdefault(url, MemoryStore(url))

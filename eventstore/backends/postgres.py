@@ -273,7 +273,7 @@ class _LoopPool:
         return f"an open transaction may still read {kept[1]} of them" if kept else ""
 
     async def commit(self, changes: _Changes) -> tuple[str, ...]:
-        """Commit a transaction, in one group with those that arrive while a previous commit is running."""
+        """Commit a transaction, grouped with others that arrive while the previous commit is running."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((changes, future))
         if self._committing is None or self._committing.done():

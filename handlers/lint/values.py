@@ -521,7 +521,7 @@ class Scope(ABC):
         return (Package(inside),) if inside else found or ()
 
     def decorated(self, function: Function) -> Value:
-        """Return the value of a function's name: the function, or the results of the user's decorators."""
+        """Return the value that a function's name is bound to: the function, or what the user's decorators return."""
         value: Value = (function,)
         with self.checker.following(importing=function.scope.function is None):
             for decorator in reversed(getattr(function.node, "decorator_list", [])):

@@ -122,7 +122,7 @@ def _run_elsewhere(
 
 
 def main() -> None:
-    """Run the scenarios from standard input in reverse order, in the other process, and write the results."""
+    """Be the second process: run the scenarios from standard input in reverse order, and write the results."""
     answers = sys.stdout.buffer
     sys.stdout = sys.stderr  # a handler may print
     app, scenarios, here = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one

@@ -41,7 +41,7 @@ class HandlerResult(NamedTuple):
 
 
 def handle(handler: HandlerDefinition, before: bytes, message: Message, context: Context) -> HandlerResult:
-    """Call the newest method for a message on an encoded state. Raises the handler's errors, and those of `settle`."""
+    """Call a handler's newest method for a message with an encoded state. Raises its errors, and those of `settle`."""
     codec, route = handler.codec, handler.routes[message_name(type(message))]
     state, method = codec.reread(before), route.revisions[route.newest]
     values = list(state.__dict__.values())

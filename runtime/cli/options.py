@@ -105,7 +105,7 @@ class Declared:
 
     @property
     def name(self) -> str:
-        """The parameter name. It follows an explicit option name, because two classes may have the same field."""
+        """The parameter name, derived from an explicit option name, because two classes may have the same field."""
         return self.key.replace("-", "_") if "name" in self.field.metadata else self.field.name
 
     @property
@@ -182,7 +182,7 @@ class _Group:
 
     @classmethod
     def find(cls, hint: Any) -> _Group | None:  # noqa: ANN401 - any type
-        """Return the group for a parameter or field of this type, or `None` if the type is no dataclass."""
+        """Return the group for a parameter or field of this type, or `None` if the type is not a dataclass."""
         kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
         if not is_dataclass(kind) or not isinstance(kind, type):
             return None

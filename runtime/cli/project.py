@@ -43,7 +43,7 @@ Schema = Mapping[Key, tuple["Declared", Any]]
 
 
 class Value(NamedTuple):
-    """A value in the form of the command line, and its location in the file."""
+    """A value as typed on the command line, and its location in the project file."""
 
     value: Any
     origin: str

@@ -165,7 +165,7 @@ class OpenedObject(NamedTuple):
 
 
 async def open_object(table: Table, handler: str, business_id: str) -> OpenedObject | None:
-    """Read the header of a stream by business id, as given or canonical. Costs one or two requests."""
+    """Read the header of a stream by its business id, first as given, then in canonical form. One or two requests."""
     for spelling in dict.fromkeys([business_id, canonical(business_id)]):
         stream = await Stream.try_open(stream_partition(table, handler, spelling))
         if stream is not None and is_of_state(stream.properties or {}):

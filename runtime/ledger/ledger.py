@@ -76,7 +76,7 @@ class BatchRecord:
 
     @property
     def is_epoch(self) -> bool:
-        """Whether this is a micro-batch of a stream."""
+        """Whether this is a micro-batch of a streaming query."""
         return self.input.startswith(EPOCH)
 
     @property
@@ -348,7 +348,7 @@ class Ledger:
         )
 
     async def begin_again(self, record: BatchRecord) -> BatchRecord:
-        """Discard the committed rounds of a batch."""
+        """Restart a batch: discard its committed rounds, and return the new record."""
         return await self._update(record, replace(record, rounds=0, counts={}, last_routable=0, attempt=""))
 
     async def publish(self, record: BatchRecord) -> BatchRecord:

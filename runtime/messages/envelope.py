@@ -261,7 +261,7 @@ _SURROGATES = "surrogatepass"
 
 
 def pack_envelope(envelope: Envelope) -> bytes:
-    """Encode a delivery as msgpack, even if its fields are invalid. Unusual values of headers become their `repr`."""
+    """Encode a delivery as msgpack, even if its fields are invalid. Other header values become their `repr`."""
     headers = envelope.headers
     fields: list[Any] = list(envelope._replace(headers=None if headers is None else dict(headers)))
     while fields and fields[-1] is None:

@@ -218,7 +218,7 @@ def not_allowed(envelope: Envelope, handler: str | None, types: Collection[str] 
 
 
 def business_id_of(route: Route, envelope: Envelope) -> str | None:
-    """Return the business id from the sender or the body, or `None`. `prepare` reports invalid bodies."""
+    """Return the business id that the sender gave, else that in the body; `None` if the body is invalid."""
     if not envelope.business_id:
         try:
             return route.business_id(read_body(route, envelope.body)) or None

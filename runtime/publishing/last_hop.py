@@ -62,7 +62,7 @@ class DeliveryKey(NamedTuple):
 
     @classmethod
     def of(cls, customer: str, message_id: str) -> DeliveryKey:
-        """Return the key for a message id in any spelling. Raises `InvalidKeyError` if it cannot be stored."""
+        """Return the key of a customer's message, the same for each spelling of its id. May raise `InvalidKeyError`."""
         escape(PARTITION + customer)
         return cls(customer, id_key(canonical(message_id)))
 

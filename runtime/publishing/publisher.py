@@ -151,7 +151,7 @@ def in_thread(work: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
 
 @dataclass(frozen=True, kw_only=True)
 class PublishOptions:
-    """Options of a publication."""
+    """Options for publishing outputs."""
 
     GROUP: ClassVar = "publish"
 

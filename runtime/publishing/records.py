@@ -281,7 +281,7 @@ async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
 
 
 async def delete_letters(table: Table, letters: Sequence[Row]) -> None:
-    """Delete records. Costs one request for every 100. Raises `RowChangedError` if one has changed since the read."""
+    """Delete dead letters of a target, 100 per request. Raises `RowChangedError` if one was changed meanwhile."""
     await _delete(table, [Operation.delete(row.row_key, row.etag) for row in letters])
 
 

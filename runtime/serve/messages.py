@@ -184,7 +184,7 @@ def read_message(  # noqa: PLR0917 - the fields of a message
     decode: Decode | None = None,
     **received: Any,  # noqa: ANN401 - fields of `Received`
 ) -> Received:
-    """Return the delivery of a message, as `read_record` does. Id and type may be properties apart from headers."""
+    """Return the delivery of a message. `message_id` and `type_` are given if a broker has them outside the headers."""
     properties = {"message_id": message_id, "type": type_}
     named = {name: value for name, value in properties.items() if value is not None}
     envelope, problem = read_record(content, place, {**(headers or {}), **named}, stamped, decode)

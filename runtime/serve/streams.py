@@ -319,7 +319,7 @@ class Streams:
     async def _handle(
         self, name: str, business_id: str, received: Sequence[Received], traced: Sequence[Envelope]
     ) -> dict[int, Outcome]:
-        """Store the versions that deliveries of one stream make, and add their outputs. Return the outcomes."""
+        """Handle deliveries of one stream, and add the outputs to them. Return the outcomes by position."""
         envelopes, made = Envelopes.of(traced), 0
         handler, algorithm = self._app.handlers[name], self._algorithms[name]
         deliveries = prepare_all(handler, business_id or None, envelopes)

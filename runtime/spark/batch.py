@@ -74,7 +74,7 @@ def run_batch(
 
 @dataclass
 class Batch:
-    """Runs batches of one app into one table."""
+    """Runs batches of one app on one table."""
 
     spark: SparkSession
     app: App

@@ -37,7 +37,7 @@ def find_java(
 
 
 def is_supported(version: str) -> bool:
-    """Return whether Spark 4 supports a Java such as `17.0.15`: 25 with PySpark 4.2, from 25.0.3 on."""
+    """Return whether Spark 4 supports a Java version such as `17.0.15`. Java 25 needs PySpark 4.2, and 25.0.3."""
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     return numbers[:1] in {(17,), (21,)} or (25, 0, 3) <= numbers < (26,)
 

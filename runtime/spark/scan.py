@@ -90,7 +90,7 @@ def scan_with(
     other: TablePlace | None = None,
     prefix: str = "",
 ) -> None:
-    """Scan with a function that runs its own coroutines, and may use a second table."""
+    """Call `document` for each key range and `merge` with its results. `document` may also use the table `other`."""
 
     def job(connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
         for keys in ranges:

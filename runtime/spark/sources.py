@@ -68,7 +68,7 @@ def _source(kind: TableKind, *, pushes: bool) -> type[TableSource]:
 
 
 class TableSource(DataSource):
-    """One kind of table with its options. The driver resolves a URL like `env:NAME`."""
+    """The Spark data source for one kind of table. The driver resolves a URL like `env:NAME`."""
 
     kind: ClassVar[TableKind] = TableKind.STATE
     pushes: ClassVar[bool] = False

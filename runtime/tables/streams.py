@@ -159,7 +159,7 @@ _IDS = [*INDEX_PROPERTIES, *ID_PROPERTIES]
 
 
 class Decoded:
-    """The versions of a part, decoded by columns on demand. A `whole` part has all properties of its run."""
+    """The versions of a part, decoded column by column on demand. A `whole` part has all properties of its run."""
 
     def __init__(self, part: Part, model: StateColumns, *, whole: bool) -> None:
         self.stream, self._event = part
@@ -298,7 +298,7 @@ class StreamQuery:
         return replace(keys, prefix=self.prefix)
 
     def has(self, moment: int) -> bool:
-        """Return whether a time is between `since` and `until`."""
+        """Return whether a time is in the range from `since` to `until`."""
         return (self.since is None or moment >= self.since) and (self.until is None or moment <= self.until)
 
 

@@ -127,7 +127,7 @@ class IndexRow:
 
     @classmethod
     def of(cls, first: int, event: int, ids: Collection[IdKey], key: bytes) -> IndexRow:
-        """Make the row of a single run."""
+        """Return a row with one run: the versions from `first` on, stored in `event`, made by the messages `ids`."""
         return cls(first, event, [len(ids)], id_hashes_of(ids, key), key)
 
     @property

@@ -171,7 +171,7 @@ class Packer:
         return record, before, after
 
     def pack(self, written_at: int) -> Packed:
-        """Pack the longest prefix that one transaction stores. A full tail first becomes a run."""
+        """Pack as many of the first new versions as fit into one transaction. Converts a full tail to a run first."""
         tail, segment = self._tail, self._segment(written_at)
         last = self._first + len(self.made) - 1
         if segment is not None and tail is not None and tail.takes(segment, self._schema):
@@ -467,7 +467,7 @@ async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
 
 
 async def made_by(table: Table, key: str) -> tuple[int, list[IdKey]]:
-    """Return the number of the first stored version, and all message ids, at one request for every 1,000 runs."""
+    """Return the first stored version, and the ids of the messages that made versions: one request per 1,000 runs."""
     with error_location(table, key):
         select = [*stored_runs.INDEX_PROPERTIES, *stored_runs.ID_PROPERTIES]
         slice_ = await Stream.try_read(Partition.exact(table, key), select=select, header=HEAD_PROPERTIES)

@@ -45,7 +45,7 @@ class LeaderBoardData(State):
 
 
 class LeaderBoard(Handler[LeaderBoardData]):
-    """The score of one game."""
+    """Keeps the score of one game."""
 
     @handles(by="game_id")
     def hit(self, state: LeaderBoardData, message: Hit, context: Context) -> LeaderBoardData:

@@ -73,7 +73,7 @@ class OutboxAlgorithm(ABC):
         return outcomes
 
     def storable(self, delivery: Delivery) -> Delivery:
-        """Return the delivery, or a dead letter if its business id is too long for a key."""
+        """Return the delivery, marked as a dead letter if its business id is too long for a key."""
         if not isinstance(delivery, Outcome):
             try:
                 escape(self.entities.key(delivery.business_id))
@@ -302,7 +302,7 @@ class OutboxAlgorithm(ABC):
         return None
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
-        """Do the work that must precede publishing, and return the entity. `attempts`: the ids of this attempt."""
+        """Prepare an entity for publishing, and return it. `attempts`: the attempt that handled each message id."""
         return entity
 
     @abstractmethod

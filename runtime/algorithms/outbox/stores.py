@@ -101,7 +101,7 @@ _NAME = re.compile("[A-Za-z0-9-]{1,64}/[A-Za-z0-9-]{1,64}")
 
 
 class Token(NamedTuple):
-    """A token for one handler. The message carries the name of the token, `chain/id`."""
+    """Permission for one handler to process a message once. The message carries the token's name, `chain/id`."""
 
     chain: str
     id: str
@@ -137,7 +137,7 @@ class TokenStore:
         return is_new
 
     async def add(self, tokens: Sequence[Token]) -> bool:
-        """Create tokens as `issue` does, with the same result. Call `flush` to make them durable."""
+        """Create tokens without making them durable, which `flush` does. Return the same as `TokenStore.issue`."""
         inserts = [Operation.insert(token.row_key, {}) for token in tokens]
         try:
             await self.table.transact(PARTITION + tokens[0].chain, inserts)
@@ -180,9 +180,9 @@ class TokenStore:
 
 
 async def issue(store: TokenStore, message: Envelope, handlers: Collection[str]) -> Envelope:
-    """Create the tokens of a message from outside, one per handler. Return the message with the token's name.
+    """Create the tokens of a message from outside, one per handler. Return the message with the name of its tokens.
 
-    Send the message only afterwards. If this fails, issue and send again: the message gets the same token. Never issue
+    Send the message only afterwards. If this fails, issue and send again: the message gets the same tokens. Never issue
     for a processed message, which would be processed again. Costs one request.
     """
     tokens = first_tokens(message.message_id, handlers)

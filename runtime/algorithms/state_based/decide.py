@@ -138,7 +138,7 @@ FUTURE_TOLERANCE = 3600 * 1_000_000  # how far ahead of the clock `enqueued_at` 
 
 
 class Decider:
-    """Decides the deliveries of one stream in order, in a draft."""
+    """Decides the outcome of each delivery of one stream, in order. A draft collects the changes."""
 
     def __init__(
         self, handler: HandlerDefinition, clock: Clock, batch: BatchContext, business_id: str

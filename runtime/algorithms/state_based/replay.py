@@ -292,7 +292,7 @@ class Verifier:
     def _findings(
         self, head: Head, business_id: str, deliveries: Sequence[Delivery], versions: Sequence[Version | None]
     ) -> Iterator[Finding]:
-        """Yield the findings. Consecutive copies are replayed together."""
+        """Replay deliveries, consecutive copies together, and yield each difference from the stored versions."""
         replayer = Replayer(self.handler, business_id)
         position = 0
         while position < len(deliveries):

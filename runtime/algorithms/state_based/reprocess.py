@@ -206,7 +206,7 @@ class _Stream:
         return is_made_by_handler(version.message_id)
 
     def _rewound(self, history: History, followed: int) -> int:
-        """Return the last version that is really equal, before versions that were kept although they differ."""
+        """Return the last version up to `followed` that was replayed equal; versions after it were kept unequal."""
         for version in () if _is_own(history) else self._versions:
             key = version.record.message_id
             if version.number <= followed and key in (self._new if key in self._chosen else self._were):

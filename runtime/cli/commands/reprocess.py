@@ -173,14 +173,15 @@ def switch(
 
         consistent switch games games2 --store sqlite:///store.db
 
-    Batches, streams, consumers and commands that name TABLE use TABLE2 from their next start on. Objects without
-    differences, dead letters, policies and batches are copied first; then one conditional write switches. It is
+    Batches, streams, consumers and commands that name TABLE use TABLE2 from their next start on. Dead letters,
+    policies, batches and all equal objects are copied first; then one conditional write switches. The switch is
     rejected while a batch of either table is open, and if TABLE has messages that were not reprocessed. Stop consumers
     before, and restart them.
 
         consistent switch games2 games --store sqlite:///store.db
 
-    This switches back, until TABLE2 is changed by a batch, a message, or a command such as forget.
+    The same command with the names exchanged switches back. It is rejected once a batch, a message, or a command such
+    as forget has changed TABLE2.
     """
     *first, into = tables
     name = (*first, table)[0]

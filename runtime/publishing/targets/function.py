@@ -110,7 +110,7 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         await self._stack.aclose()
 
     async def attempt(self, output: CommittedOutput) -> Record | None:
-        """Send an output, unless its key says that the output was sent. Return the record of the output."""
+        """Send an output unless its key is marked as sent. Return the record to store, if any."""
         try:
             message = self.target.message_of(output)
         except ValueError as error:

@@ -124,7 +124,7 @@ def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) ->
 
 
 def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> tuple[DataFrame, _Types]:
-    """Add to each row its parsed values, its problem, and the note of a large value. Return also the column types."""
+    """Add to each row its parsed values, its problem, and a note if a value is large. Also return the column types."""
     given = _parse_lines(log, limits) if log.columns == ["line"] else _check_columns(log)
     types = {field.name: field.dataType for field in given.schema}
     parsed, message_id = _with_excess(given, types, limits), canonical("message_id")

@@ -112,7 +112,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(map(InputPartition, cut(ranges)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a piece."""
+        """Yield the messages of one input partition."""
         return read_range(self._log.place, self._log.decoding, partition.value)
 
 

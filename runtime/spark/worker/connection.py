@@ -237,7 +237,7 @@ class _Streams(Generic[T]):
         self.waiting: deque[tuple[Work[T], Pending]] = deque()
 
     def go_on(self, work: Work[T], answer: TransactionResult | None) -> Iterator[T]:
-        """Run a coroutine until it waits, or to its end after a failed commit. If it ends, yield the result."""
+        """Run a coroutine until it waits for a commit; after a failed one, to its end. Yields the result if it ends."""
         ended: list[T] = []
         is_alone = isinstance(answer, StoreUnavailableError)
         try:

@@ -219,7 +219,7 @@ def _delivery(outcome: Outcome) -> str | None:
 
 
 class OutcomeFile(NamedTuple):
-    """A file of outcomes. `routable`: the number of outputs that the app handles. `metrics`: of its task, as text."""
+    """A file of outcomes. `routable`: how many outputs the app handles. `metrics`: those of its task, as text."""
 
     name: str
     size: int
