@@ -35,6 +35,7 @@ from runtime.ledger.ledger import COUNTER, STATE_BASED, Counter, Ledger, id_of, 
 from runtime.ledger.settings import LEDGER, OF_TABLE, TableSettings, has_objects, is_same_table, open_current
 from runtime.maintenance.policies import PARTITION as POLICIES
 from runtime.messages.envelope import canonical
+from runtime.messages.outcome import Reason
 from runtime.publishing.records import PARTITION as PUBLICATIONS
 from runtime.versions.dead_letters import letters_of
 from runtime.versions.head import HEAD_PROPERTIES, Head, read_head
@@ -73,7 +74,8 @@ async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) 
                 f"Switch {to} to another table: one that reprocessed it, or one that it replaced."
             )
         if of_old.follows is not None:  # interrupted before its last write
-            await _store(old, replace(of_old, follows=None))
+            first = await store.table(of_old.follows, make=False)
+            await _store(old, _in_use(of_old, await TableSettings.of(first)))
         return None
     counter = await _counter(old)  # before the open batches: a batch that begins meanwhile changes it
     for table, each in ((old, name), (new, to)):
@@ -85,7 +87,7 @@ async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) 
                 f"{name} was changed since it replaced {to}, by a batch, a message or a command: switching back would "
                 f"lose that."
             )
-        await _copy_rows(old, new, PUBLICATIONS)
+        await _copy_rows(old, new, PUBLICATIONS, is_exact=True)
         await _store(old, replace(of_old, follows=to), counter)
         await _store(new, replace(of_new, switched_to=None, switched_as=None))
         return 0
@@ -97,9 +99,14 @@ async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) 
         )
     copied = await _copy(old, new, name, counter.next)
     await _store(old, replace(of_old, switched_to=to, switched_as=await _contents(new)), counter)
-    owner = of_new.owner and of_old.owner and of_old.owner.after(of_new.owner)
-    await _store(new, replace(of_new, owner=owner or of_new.owner, follows=None))
+    await _store(new, _in_use(of_new, of_old))
     return copied
+
+
+def _in_use(of_new: TableSettings, of_old: TableSettings) -> TableSettings:
+    """Return the settings of a table that has replaced another one."""
+    owner = of_new.owner and of_old.owner and of_old.owner.after(of_new.owner)
+    return replace(of_new, owner=owner or of_new.owner, follows=None)
 
 
 async def _store(table: Table, settings: TableSettings, counter: Counter | None = None) -> None:
@@ -155,12 +162,20 @@ async def _copy(old: Table, new: Table, name: str, next_batch: int) -> int:
             f"{behind:,} objects of {name} have versions that were not reprocessed: run `consistent reprocess` again "
             "with all logs, including those of new messages."
         )
+    tokens, theirs = [
+        {row.row_key: row.properties.get("Token") async for row in rows_between(table, LEDGER, "", _LAST)}
+        for table in (old, new)
+    ]
+    if both := [key for key, token in tokens.items() if theirs.get(key, token) != token]:
+        raise UsageError(
+            f"Batch {both[0]} of {name} has the id of a reprocessing: reprocess into another table, with another id."
+        )
     for key in equal:
         await _copy_object(old, new, key)
     for key in different:
         await _add_letters(old, new, key)
     for partition in (LETTERS, POLICIES, PUBLICATIONS, LEDGER):
-        await _copy_rows(old, new, partition)
+        await _copy_rows(old, new, partition, is_exact=partition == POLICIES)
     counter = await _counter(new)
     # The numbers of copied versions belong to batches that have ended.
     await new.transact(LEDGER, [replace(counter, next=max(counter.next, next_batch)).operation()])
@@ -207,16 +222,24 @@ async def _add_letters(old: Table, new: Table, key: str) -> None:
     if history is None or history.head.refuses:
         return
     own = history.letters.all
-    there, first = {each.key for each in own}, 1 + max((each.number for each in own), default=0)
-    missing = [each for each in letters if each.key not in there and not history.has(each.key)]
+    there, first = (
+        {(each.key, each.content) for each in own},
+        1 + max((each.number for each in own), default=0),
+    )
+    missing = [
+        each
+        for each in letters
+        if (each.key, each.content) not in there
+        and (each.reason is Reason.ID_REUSED or not history.has(each.key))
+    ]
     if missing:
         merged = [*own, *(each._replace(number=at) for at, each in enumerate(missing, first))]
         head = history.head._replace(waiting=history.head.waiting.after(merged, 0))
         await append(history, StreamUpdate(head, letters=merged))
 
 
-async def _copy_rows(source: Table, target: Table, partition: str) -> None:
-    """Copy the rows of a partition: of the ledger only batches whose ids are new, of policies exactly the same."""
+async def _copy_rows(source: Table, target: Table, partition: str, *, is_exact: bool = False) -> None:
+    """Copy the rows of a partition, of the ledger those of batches that the target lacks. `is_exact` deletes others."""
     there = {row.row_key async for row in rows_between(target, partition, "", _LAST, [])}
     rows = [row async for row in rows_between(source, partition, "", _LAST)]
     if partition == LEDGER:
@@ -224,7 +247,7 @@ async def _copy_rows(source: Table, target: Table, partition: str) -> None:
         rows = [row for row in rows if row.row_key not in own and id_of(row.row_key) not in there]
     for transaction in _transactions(rows):
         await target.transact(*transaction)
-    if partition == POLICIES:
+    if is_exact:
         for key in there - {row.row_key for row in rows}:
             await target.transact(partition, [Operation.delete(key)])
 
@@ -268,7 +291,9 @@ async def fork(
     new = await store.table(into)
     if await TableSettings.of(new) != TableSettings() or await has_objects(new):
         raise UsageError("A fork needs a new table: choose another --into.")
-    await _store(new, TableSettings(settings.owner, settings.draw_key))
+    # A number of a batch that made one of the versions is not used again.
+    counter = replace(await _counter(new), next=(await _counter(table)).next)
+    await _store(new, TableSettings(settings.owner, settings.draw_key), counter)
     empty = History(Stream(stream_partition(new, handler, business_id)), Head(None, found[0].schema))
     await _copy_runs(empty, *found, last.number, 0)
     return Fork(into, new, last)

@@ -214,8 +214,14 @@ class Runner:
     async def _is_published(self, maker: Maker) -> bool:
         """Return whether the target has all outputs of a batch. Two to five requests."""
         record = await Ledger(self.table, self.clock).find(maker[0])
-        # The id of a pruned batch may be reused. A reprocessing publishes no outputs, only corrections.
-        if record is None or record.key != maker or record.is_reprocessing:
+        # The id of a pruned batch may be reused. A reprocessing publishes no outputs, only corrections. A batch may
+        # have stored a version in its first attempt, and rejected the message in a later one.
+        if (
+            record is None
+            or record.key != maker
+            or record.is_reprocessing
+            or record.counts.get("dead_letter")
+        ):
             return False
         keys = {key_of(record, self.target, types) for types in ((), self.options.types)}
         return any([await Publications(self.table, self.clock).is_complete(key) for key in keys])

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from handlers.draws import Seed
-from runtime.clock import to_datetime
+from runtime.clock import is_in_calendar, to_datetime
 from runtime.errors import MissingExtraError, RuntimeFailure, TargetError, UsageError
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome
@@ -195,11 +195,16 @@ def letter_of(outcome: Outcome) -> CommittedOutput:
     """Return a refused message as a message for a dead letter queue. Its id is the same in each copy."""
     envelope, handler, business_id = outcome.envelope, outcome.handler or "", outcome.business_id or ""
     why = {"reason": str(outcome.reason or outcome.status), "error": outcome.error or ""}
-    body = json.dumps({**why, "message": json.loads(envelope.to_json(outcome.handler))})
+    message, time = json.loads(envelope.to_json(outcome.handler)), envelope.enqueued_at or 0
+    if (size := len(json.dumps(message))) > _LARGEST_LETTER:
+        message = {"message_id": envelope.message_id, "type": envelope.type, "omitted_bytes": size}
+    body = json.dumps({**why, "message": message})
     id_ = Seed(envelope.message_id, handler, business_id).guid_text("dead letter", 0)
-    sequence, time = envelope.sequence or 0, to_datetime(envelope.enqueued_at or 0)
+    sent_at = to_datetime(time if is_in_calendar(time) else 0)
     headers = {**(envelope.headers or {}), **why}
-    return CommittedOutput(id_, "DeadLetter", body, business_id, handler, sequence, time, headers)
+    return CommittedOutput(
+        id_, "DeadLetter", body, business_id, handler, envelope.sequence or 0, sent_at, headers
+    )
 
 
 def written(output: CommittedOutput) -> bytes:
@@ -217,6 +222,7 @@ def written(output: CommittedOutput) -> bytes:
 
 # Sources and targets by their URLs.
 
+_LARGEST_LETTER = 16 * 1024  # a queue of Azure takes 64 KiB, in which a body is escaped and encoded
 _BROKERS = ("stdin", "stdout", "kafka", "azurequeue", "amqp", "servicebus")
 
 

@@ -360,7 +360,8 @@ class Streams:
                 extra={"fields": told},
             )  # fmt: skip
         if outcome.status in {Status.DEAD_LETTER, Status.TOO_LATE}:
-            received.letters.append(letter_of(outcome))
+            if self._options.dead_letters is not None:
+                received.letters.append(letter_of(outcome))
         elif publishes:
             business_id, handler = outcome.business_id or "", outcome.handler or ""
             received.outputs += [

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from runtime.maintenance import switch as module
 from runtime.maintenance.forget import Tables, forget
 from runtime.maintenance.policies import Policies, Scope
 from runtime.maintenance.switch import fork, switch
+from runtime.messages.outcome import Reason
 from runtime.publishing.publisher import TargetOptions
 from runtime.publishing.records import Publications, key_of
 from runtime.publishing.runner import find_unpublished
@@ -56,6 +58,12 @@ def processed(table: Table, world: World, message: Envelope | None = None) -> No
     async def publish(_: object) -> None: ...
 
     drive(Processor(bank("fee"), table, publish).process(message or world.log[0]))
+
+
+def processed_by(app: App, table: Table, message: Envelope) -> None:
+    async def publish(_: object) -> None: ...
+
+    drive(Processor(app, table, publish).process(message))
 
 
 def test_a_switched_table_is_used_by_name_and_refused_as_it_was(store: Store, world: World) -> None:
@@ -291,3 +299,70 @@ def test_a_fork_has_the_versions_of_one_object(store: Store, world: World) -> No
         drive(fork(store, "first", "Account", "a0", at=9, into="other"))
     with pytest.raises(UsageError, match="new table"):
         drive(fork(store, "first", "Account", "a0", into=name))
+
+
+def test_the_second_message_under_an_id_stays_a_dead_letter(store: Store, world: World) -> None:
+    first = world.table
+    for who, message_id in (("a0", "m1"), ("a1", "m2")):  # of an object that differs, and of an equal one
+        processed_by(
+            bank("same"), first, Envelope(message_id, "Paid", f'{{"account": "{who}", "amount": 7}}')
+        )
+    follow(store, "first", "third", world)
+
+    drive(switch(store, "first", "third"))
+
+    async def reused(table: Table) -> list[str]:
+        return [
+            each.letter.message_id async for each in find_letters(table, Selection(reason=Reason.ID_REUSED))
+        ]
+
+    assert drive(reused(drive(store.table("third")))) == drive(reused(first)) == ["m1", "m2"]
+
+
+def test_a_switch_that_was_killed_before_its_last_write_keeps_the_handlers_of_both(
+    store: Store, world: World, monkeypatch
+) -> None:
+    app = bank("fee")
+    drive(TableSettings.claim(world.table, app))
+    lone = App(app.handlers["Account"].handler_type)
+    third = drive(store.table("third"))
+    drive(third.transact(LEDGER, [TableSettings(TableOwner.of(lone), follows="first").operation()]))
+    reprocess(world.table, third, world.log, lone, bank("same"))
+    write, calls = module._store, list[int]()
+
+    async def killed(*given: Any) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        await write(*given)
+
+    monkeypatch.setattr(module, "_store", killed)
+    with pytest.raises(KeyboardInterrupt):
+        drive(switch(store, "first", "third"))
+    drive(switch(store, "first", "third"))
+
+    settings = drive(TableSettings.of(third))
+    assert settings.follows is None
+    assert settings.owner is not None
+    assert settings.owner.handlers == TableOwner.of(app).handlers
+
+
+def test_a_batch_with_the_id_of_a_reprocessing_refuses_it(store: Store, world: World) -> None:
+    for name in ("first", "second"):
+        ledger = Ledger(drive(store.table(name)), system_clock)
+        record = drive(ledger.begin("daily", "a log", "out"))
+        drive(ledger.publish(drive(ledger.commit_round(record, 0, {}, 0))))
+
+    with pytest.raises(UsageError, match="Batch daily of first"):
+        drive(switch(store, "first", "second"))
+
+
+def test_a_fork_does_not_use_the_number_of_a_batch_again(store: Store, world: World) -> None:
+    ledger = Ledger(world.table, system_clock)
+    record = drive(ledger.begin("daily", "a log", "out"))
+    drive(ledger.publish(drive(ledger.commit_round(record, 0, {}, 0))))
+
+    forked = drive(fork(store, "first", "Account", "a0"))
+
+    other = drive(Ledger(forked.table, system_clock).begin("daily", "a log", "out"))
+    assert other.number > record.number

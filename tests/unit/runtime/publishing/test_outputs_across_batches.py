@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -23,7 +24,7 @@ from runtime.clock import system_clock
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import BatchRecord, BatchStatus, Ledger, records
 from runtime.messages.envelope import id_key
-from runtime.messages.outcome import Outcome, Outcomes
+from runtime.messages.outcome import Outcome, Outcomes, Reason, dead_letter
 from runtime.publishing.publisher import (
     CommittedOutput,
     Promise,
@@ -287,3 +288,31 @@ def test_batches_published_in_order_send_each_output_once(algorithm, promise, st
         else:  # a kill repeats what was under way
             assert not expected - sent
             assert (sent - expected).total() <= Mailbox.chunk * len(ended)
+
+
+@pytest.mark.parametrize("algorithm", ["state-based", "outbox", "deduplication-store"])
+def test_a_version_of_a_message_that_its_batch_then_rejected_is_published_by_the_next(algorithm, tmp_path):
+    table, box = memory_table(), Mailbox(Promise.EXACTLY_ONCE)
+    ledger, message = Ledger(table, system_clock), write("line", "m", diary="d-1")
+
+    def worker(record: BatchRecord) -> Worker:
+        batch = BatchContext(record.batch_id, drive(ledger.open_batches()), number=record.number)
+        return Worker(table, batch=batch, business_id="d-1", algorithm=algorithm)
+
+    def published(record: BatchRecord, outcome: Outcome) -> None:
+        write_round(Path(record.out), record, 0, to_arrow([Outcomes.of([outcome])]).to_pylist())
+        counts = {"outputs": len(outcome.outputs), outcome.status.value: 1}
+        drive(ledger.publish(drive(ledger.commit_round(record, 0, counts, 0))))
+        ended = drive(ledger.find(record.batch_id))
+        assert ended is not None
+        asyncio.run(publish(table, ended, ended.out, box, PublishOptions(slices=1)))
+
+    first = drive(ledger.begin("first", "a log", str(tmp_path / "first")))
+    worker(first).process(message)  # the first attempt dies; in the second, a stricter app rejects the body
+    published(first, dead_letter(message, Reason.INVALID_BODY, "no line", "Diary", "d-1"))
+    second = drive(ledger.begin("second", "a log", str(tmp_path / "second")))
+    (outcome,) = worker(second).process(message)
+    published(second, outcome)
+
+    assert outcome.made_by is not None
+    assert set(box.sent) == {each.message_id for each in outcome.outputs}

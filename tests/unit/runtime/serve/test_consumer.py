@@ -236,6 +236,25 @@ def test_refused_messages_are_sent_to_their_queue_before_they_are_acknowledged()
     assert {each.type for each in first} == {"DeadLetter"}
 
 
+@pytest.mark.parametrize("has_queue", [True, False])
+def test_messages_beyond_the_calendar_and_large_ones_are_refused_like_others(has_queue):
+    world = World()
+    world.has_queue_for_letters = has_queue
+    late = {**json.loads(line("m1", "anna")), "enqueued_at": "9999-12-31T23:59:59.999999-12:00"}
+    world.topic.send(json.dumps(late).encode(), line("m2", "x" * 20_000, -1))
+
+    consumer = world.consume()
+
+    assert consumer.counts == {"dead_letter": 2, "published": 0}
+    assert world.topic.log == ["committed 2", "closed"]
+    letters = [json.loads(each.body) for each in world.letters.sent]
+    assert [each["reason"] for each in letters] == ["enqueued_in_future", "key_too_long"] * has_queue
+    if has_queue:
+        large = letters[1]["message"]
+        assert (large["message_id"], large["type"]) == ("m2", "Add")
+        assert large["omitted_bytes"] > 20_000
+
+
 def test_a_target_that_is_away_pauses_the_source_and_loses_nothing():
     world = World()
     world.target.failures = 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 from eventstore import Table
@@ -130,10 +131,13 @@ class World:
         self.target = Target(self.topic.log)
         self.letters = Target([])
         self.options = ServeOptions(linger_ms=0)
+        self.has_queue_for_letters = True
         self.app = app
 
     def consumer(self) -> Consumer:
-        consumer = Consumer(self.app, table=self.table, source=self.topic, options=self.options)
+        to = "stdout:" if self.has_queue_for_letters else None
+        options = replace(self.options, dead_letters=to)
+        consumer = Consumer(self.app, table=self.table, source=self.topic, options=options)
         consumer._settlement = self.topic.settlement(self.target)
         consumer._letters = Settlement("letters", None, self.letters.send)
         return consumer
