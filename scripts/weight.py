@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 47_015,
+    "product lines": 47_022,
     "product modules": 194,
     "import lines, % of product": 6.8,
     "modules with a single importer": 27,
     "modules that runtime.spark.batch imports": 71,
-    "test lines": 71_383,
+    "test lines": 71_409,
     "make targets": 12,
     "extras": 9,
 }

@@ -39,6 +39,7 @@ from runtime.publishing.records import Publication, Publications, SliceClaim, Sl
 from runtime.retries import first_error, until_available
 
 Show = Callable[[int, int | None], None]  # called with the number of sent outputs, and of all
+_ASKED_AT_ONCE = 50  # batches, of two to five requests each
 
 
 async def _with_publishers(
@@ -191,13 +192,19 @@ class Runner:
     slices: int = 0
     outputs: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
-    _published: Collection[Maker] = ()
+    _published: set[Maker] = field(default_factory=set)
     _positions: dict[int, int] = field(default_factory=dict)
 
     async def run(self, dead: Collection[str] = ()) -> None:
         """Send until all slices are sent. `dead` holds the tokens of claims to take over at once."""
         await until_available(self.options.attempts, partial(self.target.prepare, self.cut.types))
-        self._published = {maker for maker in self.cut.makers if await self._is_published(maker)}
+        makers = list(self.cut.makers)
+        for start in range(0, len(makers), _ASKED_AT_ONCE):
+            some = makers[start : start + _ASKED_AT_ONCE]
+            found = await asyncio.gather(*map(self._is_published, some))
+            self._published |= {
+                maker for maker, is_published in zip(some, found, strict=True) if is_published
+            }
         one_at_a_time = asyncio.Lock()
         async with aclosing(self._claimed(dead)) as claimed:
 

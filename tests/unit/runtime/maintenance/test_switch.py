@@ -1,6 +1,7 @@
 """A switch decides by one conditional write; a fork copies one object."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from runtime.maintenance.forget import Tables, forget
 from runtime.maintenance.policies import Policies, Scope
 from runtime.maintenance.switch import fork, switch
 from runtime.messages.outcome import Reason
-from runtime.publishing.publisher import TargetOptions
+from runtime.publishing.publisher import Record, Result, TargetOptions
 from runtime.publishing.records import Publications, key_of
 from runtime.publishing.runner import find_unpublished
 from runtime.publishing.targets.choice import open_target
@@ -366,3 +367,28 @@ def test_a_fork_does_not_use_the_number_of_a_batch_again(store: Store, world: Wo
 
     other = drive(Ledger(forked.table, system_clock).begin("daily", "a log", "out"))
     assert other.number > record.number
+
+
+def test_switching_back_does_not_bring_back_what_was_redriven_at_a_target(
+    store: Store, tmp_path: Path
+) -> None:
+    world = World(drive(store.table("first")))
+    target = open_target(f"sqlite:///{tmp_path}/out.db", TargetOptions())
+    world.run([("m1", Paid(account="a0", amount=60))], bank("same"))
+    follow(store, "first", "second", world)
+    ledger = Ledger(world.table, system_clock)
+    ended = drive(ledger.commit_round(drive(ledger.begin("daily", "a log", "out")), 0, {"outputs": 1}, 0))
+    first, second = (Publications(drive(store.table(name)), system_clock) for name in ("first", "second"))
+    drive(ledger.publish(ended))
+    publication = drive(first.begin(key_of(ended, target, ()), "target", 1, 1))
+    claim = drive(first.claim(publication, 0, None, "me", timedelta(minutes=1)))
+    refused = Record("o1", "Booked", "a0", "Account", Result.NOT_SENT, "no")
+    drive(claim.note(1, [refused]))
+    drive(claim.finish(1))
+    drive(switch(store, "first", "second"))
+    (name,) = drive(second.records(publication))
+    drive(second.drop(publication, name))
+
+    drive(switch(store, "second", "first"))
+
+    assert not drive(first.records(publication))
