@@ -383,6 +383,7 @@ def test_switching_back_does_not_bring_back_what_was_redriven_at_a_target(
     publication = drive(first.begin(key_of(ended, target, ()), "target", 1, 1))
     claim = drive(first.claim(publication, 0, None, "me", timedelta(minutes=1)))
     refused = Record("o1", "Booked", "a0", "Account", Result.NOT_SENT, "no")
+    assert claim is not None
     drive(claim.note(1, [refused]))
     drive(claim.finish(1))
     drive(switch(store, "first", "second"))
