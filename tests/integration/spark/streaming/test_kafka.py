@@ -62,7 +62,7 @@ def test_an_epoch_that_was_stopped_is_repeated_with_its_offsets(topic: Topic, pl
     ("harm", "sentence"),
     [
         (lambda topic: topic.delete_before(4), "were deleted by the retention"),
-        (Topic.make_again, "it was made again"),
+        (Topic.make_again, "was recreated since"),
     ],
 )
 def test_a_topic_that_lost_messages_or_was_made_again_stops_the_query(

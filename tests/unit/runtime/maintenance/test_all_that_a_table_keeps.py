@@ -43,7 +43,7 @@ TOLD_ONCE: dict[str, set[str]] = {
     },
     r"_publishing .*": {
         "Target", "Slices", "StartedAt", "Type", "BusinessId", "Handler", "Why", "Holder", "Token",
-        "ExpiresAt", "FirstAt", "Position", "InDoubt", "IsSent",
+        "ExpiresAt", "FirstAt", "Position", "InDoubt", "IsSent", "Customer",
     },
     r"deliveries\..*": {"Value", "Holder", "ExpiresAt", "Key", "End", "At", "Why"},
     r"tokens\..*": {"Used"},
