@@ -56,9 +56,7 @@ def follow(store: Store, name: str, into: str, world: World) -> None:
 
 
 def processed(table: Table, world: World, message: Envelope | None = None) -> None:
-    async def publish(_: object) -> None: ...
-
-    drive(Processor(bank("fee"), table, publish).process(message or world.log[0]))
+    processed_by(bank("fee"), table, message or world.log[0])
 
 
 def processed_by(app: App, table: Table, message: Envelope) -> None:
