@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import KW_ONLY, dataclass, field
@@ -192,19 +192,25 @@ class Runner:
     slices: int = 0
     outputs: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
-    _published: set[Maker] = field(default_factory=set)
+    _published: set[Maker] = field(default_factory=set)  # batches whose outputs the target has
+    _sent_before: set[str] = field(default_factory=set)  # ids of outputs of batches with dead letters
     _positions: dict[int, int] = field(default_factory=dict)
 
     async def run(self, dead: Collection[str] = ()) -> None:
         """Send until all slices are sent. `dead` holds the tokens of claims to take over at once."""
         await until_available(self.options.attempts, partial(self.target.prepare, self.cut.types))
-        makers = list(self.cut.makers)
+        makers, partly = list(self.cut.makers), dict[Maker, BatchRecord]()
         for start in range(0, len(makers), _ASKED_AT_ONCE):
             some = makers[start : start + _ASKED_AT_ONCE]
-            found = await asyncio.gather(*map(self._is_published, some))
-            self._published |= {
-                maker for maker, is_published in zip(some, found, strict=True) if is_published
-            }
+            for maker, record in zip(
+                some, await asyncio.gather(*map(self._published_batch, some)), strict=True
+            ):
+                if record is not None and record.counts.get("dead_letter"):
+                    partly[maker] = record
+                elif record is not None:
+                    self._published.add(maker)
+        if partly:
+            self._look_up(partly)
         one_at_a_time = asyncio.Lock()
         async with aclosing(self._claimed(dead)) as claimed:
 
@@ -218,20 +224,34 @@ class Runner:
 
             await _with_publishers(self.target, self.options.concurrency, work)
 
-    async def _is_published(self, maker: Maker) -> bool:
-        """Return whether the target has all outputs of a batch. Two to five requests."""
+    async def _published_batch(self, maker: Maker) -> BatchRecord | None:
+        """Return a batch that the target has completely, or `None`. Costs two to five requests."""
         record = await Ledger(self.table, self.clock).find(maker[0])
-        # The id of a pruned batch may be reused. A reprocessing publishes no outputs, only corrections. A batch may
-        # have stored a version in its first attempt, and rejected the message in a later one.
-        if (
-            record is None
-            or record.key != maker
-            or record.is_reprocessing
-            or record.counts.get("dead_letter")
-        ):
-            return False
+        # The id of a pruned batch may be reused. A reprocessing publishes no outputs, only corrections.
+        if record is None or record.key != maker or record.is_reprocessing:
+            return None
         keys = {key_of(record, self.target, types) for types in ((), self.options.types)}
-        return any([await Publications(self.table, self.clock).is_complete(key) for key in keys])
+        publications = Publications(self.table, self.clock)
+        return record if any([await publications.is_complete(key) for key in keys]) else None
+
+    def _look_up(self, makers: Mapping[Maker, BatchRecord]) -> None:
+        """Find the outputs that published batches with dead letters sent, in their outcome files.
+
+        An attempt at such a batch may have stored a version, and a later attempt may have rejected its message.
+        """
+        repeated = defaultdict[Maker, list[str]](list)
+        for output in chain.from_iterable(map(self.cut.outputs, self.cut.numbers)):
+            if output.made_by in makers:
+                repeated[output.made_by].append(output.message_id)
+        for maker, ids in repeated.items():
+            with suppress(
+                UsageError, OSError
+            ):  # the files may be deleted or merged: then the outputs are sent again
+                for table in BatchOutputs.of(makers[maker], makers[maker].out).with_ids(ids):
+                    self._sent_before.update(table["message_id"].to_pylist())
+
+    def _is_sent(self, output: CommittedOutput) -> bool:
+        return output.made_by in self._published or output.message_id in self._sent_before
 
     def _progress(self, positions: Mapping[int, int]) -> None:
         """Report the number of outputs sent by all runners."""
@@ -304,10 +324,8 @@ class Runner:
             outputs = islice(self.cut.outputs(claim.number), position, None)
             while chunk := list(islice(outputs, self.target.chunk)):
                 position += len(chunk)
-                skipped.update(
-                    made_by[0] for each in chunk if (made_by := each.made_by) in self._published and made_by
-                )
-                chunk = [each for each in chunk if each.made_by not in self._published]
+                skipped.update(each.made_by[0] for each in chunk if each.made_by and self._is_sent(each))
+                chunk = [each for each in chunk if not self._is_sent(each)]
                 records = await publisher.send(chunk) if chunk else ()
                 sent += len(chunk) - sum(each.result is not Result.SENT for each in records)
                 if records or not is_transactional:

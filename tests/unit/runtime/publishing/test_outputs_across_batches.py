@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +49,7 @@ _batches = st.tuples(
     _messages,
     st.integers(0, 8),
     st.sampled_from(["publish", "publish", "abandon", "leave"]),
+    st.sets(st.sampled_from(MESSAGES), max_size=2),
 )
 _singles = st.tuples(st.just("single"), st.sampled_from(MESSAGES))
 _publications = st.tuples(
@@ -64,17 +65,17 @@ promises = st.sampled_from([Promise.EXACTLY_ONCE, Promise.AT_LEAST_ONCE])
 
 BOTH = [("d-1", 0), ("d-1", 1), ("d-2", 0)]
 KILLED_AND_RESUMED = [
-    ("batch", BOTH, 2, "publish"),
-    ("batch", [*BOTH, ("d-2", 1)], 0, "publish"),
+    ("batch", BOTH, 2, "publish", {BOTH[0]}),
+    ("batch", [*BOTH, ("d-2", 1)], 0, "publish", set()),
     ("publish", 0, 0, 9),
     ("publish", 1, 0, None),
 ]
 ID_REUSED = [
-    ("batch", BOTH, 0, "publish"),
+    ("batch", BOTH, 0, "publish", set()),
     ("prune",),
-    ("batch", [("d-1", 2)], 0, "publish"),
+    ("batch", [("d-1", 2)], 0, "publish", set()),
     ("publish", 0, 0, None),
-    ("batch", BOTH, 0, "publish"),
+    ("batch", BOTH, 0, "publish", set()),
 ]
 
 
@@ -168,19 +169,33 @@ class World:
         for name, *arguments in steps:
             acts[name](*arguments)
 
-    def batch(self, messages: Sequence[tuple[str, int]], killed_after: int, end: str) -> None:
-        """Run a batch, after an attempt that was killed, and end it as told."""
+    def batch(
+        self,
+        messages: Sequence[tuple[str, int]],
+        killed_after: int,
+        end: str,
+        invalid: Container[tuple[str, int]],
+    ) -> None:
+        """Run a batch, after an attempt that was killed, by an app for which some bodies are invalid; and end it."""
         ledger, taken = Ledger(self.table, system_clock), {each.batch_id for each in self.known()}
         names = (f"b{number}" for number in range(100) if f"b{number}" not in taken)
         record = drive(ledger.begin(next(names), "a log", str(self.folder / str(len(self.outputs)))))
         context = BatchContext(record.batch_id, drive(ledger.open_batches()), number=record.number)
         self.handle(context, messages[:killed_after])
-        outcomes = self.handle(context, messages)
+        outcomes = self.handle(context, [each for each in messages if each not in invalid])
+        rejected = [
+            dead_letter(
+                write("", f"{diary}-{number}", diary=diary), Reason.INVALID_BODY, "no line", "Diary", diary
+            )
+            for diary, number in messages
+            if (diary, number) in invalid
+        ]
         if end == "publish":
-            rows = to_arrow([Outcomes.of([each]) for each in outcomes]).to_pylist()
+            rows = to_arrow([Outcomes.of([each]) for each in [*outcomes, *rejected]]).to_pylist()
             write_round(Path(record.out), record, 0, rows)
             self.outputs[record.number] = {each["message_id"] for row in rows for each in row["outputs"]}
-            record = drive(ledger.commit_round(record, 0, {"outputs": len(self.outputs[record.number])}, 0))
+            counts = {"outputs": len(self.outputs[record.number]), "dead_letter": len(rejected)}
+            record = drive(ledger.commit_round(record, 0, counts, 0))
             drive(ledger.publish(record))
             for diary in {diary for diary, _ in messages} if self.algorithm != "state-based" else ():
                 ids = {id_key(f"{diary}-{number}") for _, number in messages}
@@ -238,7 +253,12 @@ class World:
         finally:
             target.fuse = Fuse()
         sent_now = target.sent[already:]
-        assert not [each for each in sent_now if self.made_by[each] in published - {record.number}]
+        assert not [each for each in sent_now if self.is_sent_by(published - {record.number}, each)]
+
+    def is_sent_by(self, batches: Container[int | None], output: str) -> bool:
+        """Return whether one of these batches made an output's version, and did not reject its message afterwards."""
+        maker = self.made_by[output]
+        return maker is not None and maker in batches and output in self.outputs[maker]
 
     def prune(self) -> None:
         """Forget all batches that have ended."""
@@ -280,7 +300,7 @@ def test_batches_published_in_order_send_each_output_once(algorithm, promise, st
 
         expected = Counter(id_ for number in ended for id_ in world.outputs[number])
         for id_ in expected:
-            if world.made_by[id_] in ended:
+            if world.is_sent_by(ended, id_):
                 expected[id_] = 1
         sent = Counter(world.targets[0].sent)
         if promise is Promise.EXACTLY_ONCE:
