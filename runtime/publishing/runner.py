@@ -241,7 +241,7 @@ class Runner:
         """
         repeated = defaultdict[Maker, list[str]](list)
         for output in chain.from_iterable(map(self.cut.outputs, self.cut.numbers)):
-            if output.made_by in makers:
+            if output.made_by is not None and output.made_by in makers:
                 repeated[output.made_by].append(output.message_id)
         for maker, ids in repeated.items():
             with suppress(

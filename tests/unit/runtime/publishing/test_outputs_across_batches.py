@@ -64,13 +64,13 @@ algorithms = st.sampled_from(["state-based", "state-based", "outbox", "deduplica
 promises = st.sampled_from([Promise.EXACTLY_ONCE, Promise.AT_LEAST_ONCE])
 
 BOTH = [("d-1", 0), ("d-1", 1), ("d-2", 0)]
-KILLED_AND_RESUMED = [
+KILLED_AND_RESUMED: list[tuple[Any, ...]] = [
     ("batch", BOTH, 2, "publish", {BOTH[0]}),
     ("batch", [*BOTH, ("d-2", 1)], 0, "publish", set()),
     ("publish", 0, 0, 9),
     ("publish", 1, 0, None),
 ]
-ID_REUSED = [
+ID_REUSED: list[tuple[Any, ...]] = [
     ("batch", BOTH, 0, "publish", set()),
     ("prune",),
     ("batch", [("d-1", 2)], 0, "publish", set()),
