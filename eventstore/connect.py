@@ -1,7 +1,7 @@
 """Opens a store from its URL.
 
-Nothing is sent or opened until the store's `table` is awaited, and only the backend of the URL is imported. Errors
-never show the URL, which may contain a secret.
+Nothing is sent or opened before `Store.table` is awaited, and only the backend of the URL is imported. Errors never
+show the URL, which may contain a secret.
 """
 
 import os
@@ -21,7 +21,7 @@ _FORMS = (
 
 
 def connect(url: str) -> Store:
-    """Return the store behind a URL.
+    """Return the store behind a URL. Raises `StoreUrlError`.
 
     | URL | store |
     |---|---|
@@ -32,8 +32,6 @@ def connect(url: str) -> Store:
     | `https://ACCOUNT.table.core.windows.net` | Azure Storage, authenticated by azure-identity |
     | a connection string | Azure Storage or Cosmos DB's Table API |
     | `env:NAME`, `file:PATH` | the URL in an environment variable or file |
-
-    Raises `StoreUrlError`.
     """
     url = resolve_reference(url, _NAMED)
     # Backends are imported on use, as each needs packages of its own.
@@ -80,7 +78,7 @@ _NO_STORES = {"kafka", "mysql", "mssql", "redis", "rediss", "mongodb"}
 
 
 def _instead_of(url: str) -> str:
-    """Return a hint for an invalid URL. The hint shows the URL only if it is plainly the path of a file or folder."""
+    """Return a hint for an invalid URL, or "". A hint shows the URL only if it is plainly the path of a file."""
     scheme, colon, _ = url.partition(":")
     server, suffix = scheme.partition("+")[0], Path(url).suffix
     if colon and server == "postgresql":
@@ -98,14 +96,17 @@ def _instead_of(url: str) -> str:
 
 
 def portable_url(url: str) -> str:
-    """Return an equivalent URL for other processes, without `env:` and relative paths. May contain a secret."""
+    """Return an equivalent URL without references and relative paths, for other processes. May contain a secret."""
     url = resolve_reference(url, _NAMED)
     file = url.removeprefix(_FILE)
     return f"{_FILE}{Path(file).absolute()}" if file != url and file else url
 
 
 def resolve_reference(text: str, that: str = "", error: type[Exception] = StoreUrlError) -> str:
-    """Return the value behind `env:NAME` or `file:PATH`, else the text. `that` describes it in the `error`."""
+    """Return the value behind `env:NAME` or `file:PATH`, or any other text unchanged. Raises `error`.
+
+    `that` follows the name of the variable or file in the message of the error.
+    """
     scheme, _, name = text.partition(":")
     if scheme not in ("env", "file") or name.startswith("//"):
         return text

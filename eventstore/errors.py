@@ -34,7 +34,7 @@ class EventStoreError(Exception):
     """The message of an error with fields, formatted with `self`."""
 
     def __post_init__(self) -> None:
-        """Set `args` to the fields, from which the error is pickled."""
+        """Set `args` to the fields, since an error is pickled as its class and `args`."""
         self.args = tuple(getattr(self, fact.name) for fact in fields(self))  # type: ignore[arg-type]
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class StoreUnavailableError(EventStoreError):
     text = "{self.message}"
     message: str
     outcome_unknown: bool = False
-    """Whether the call may have taken effect. If so, discard computed state and read again."""
+    """Whether the call may have taken effect. If so, discard state derived from earlier reads, and read again."""
 
 
 class TableNameError(EventStoreError):
@@ -188,6 +188,6 @@ class RowNotFoundError(RowError):
 
 
 class RowChangedError(RowError):
-    """Raised when the row's ETag is not the given one."""
+    """Raised when the row's ETag is not that of the operation."""
 
     detail = "has been changed since it was read"

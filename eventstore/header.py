@@ -1,4 +1,4 @@
-"""The values of a stream: properties, events, included rows, its partition and its header row."""
+"""The values of a stream: its properties, events, included rows, partition and header row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, NoReturn, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Self, TypeGuard, TypeVar
 from uuid import UUID
 
 from eventstore.errors import DamagedRowError
@@ -26,7 +26,7 @@ RESERVED_HEADER_NAMES = RESERVED_NAMES | {FIRST_VERSION, TOMBSTONE}
 
 
 class FrozenProperties(dict[str, Value]):
-    """An immutable, hashable dict. It is pickled, copied and written as JSON like a dict."""
+    """An immutable, hashable dict. Pickling, copying and JSON treat it as a dict."""
 
     __slots__ = ()
 
@@ -59,7 +59,10 @@ def frozen_copy(properties: Mapping[str, Value], names: frozenset[str] | None) -
 def own_copy(
     properties: Mapping[str, Value | None], reserved: frozenset[str] = frozenset()
 ) -> FrozenProperties:
-    """Return an immutable copy without None. Raises `ValueError` for a reserved name, `TypeError` for a bad type."""
+    """Return an immutable copy without None values.
+
+    Raises `ValueError` for a reserved name, and `TypeError` for a value of a type that no table stores.
+    """
     if not reserved.isdisjoint(properties):
         names = ", ".join(sorted(reserved.intersection(properties)))
         raise ValueError(f"These property names are reserved: {names}.")
@@ -68,12 +71,12 @@ def own_copy(
 
 
 def stream_properties(properties: Mapping[str, Value | None]) -> FrozenProperties:
-    """Return a copy of the stream properties given by a caller. Raises `ValueError`."""
+    """Return an immutable copy of a stream's properties. Raises as `own_copy` does."""
     return own_copy(properties, RESERVED_HEADER_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
-class Include:
+class Include(Operation):
     """A change of another row in the stream's partition, in the transaction of a write.
 
     The prefix of a virtual partition is not added to the row key. Replace, merge and delete need the row's ETag, or
@@ -81,50 +84,26 @@ class Include:
     new ETag, "" for a deleted row.
     """
 
-    verb: Verb
-    row_key: str
-    properties: Properties
-    etag: str | None = None
+    properties: Properties = NO_PROPERTIES
 
     def __post_init__(self) -> None:
         if type(self.properties) is not FrozenProperties:
             object.__setattr__(self, "properties", own_copy(self.properties))
 
     @classmethod
-    def insert(cls, row_key: str, properties: Mapping[str, Value | None]) -> Include:
-        """Insert a row. The write is refused if the row exists."""
-        return cls(Verb.INSERT, row_key, own_copy(properties))
-
-    @classmethod
-    def replace(
-        cls, row_key: str, properties: Mapping[str, Value | None], etag: str | None = None
-    ) -> Include:
+    def replace(cls, row_key: str, properties: Mapping[str, Value | None], etag: str | None = None) -> Self:
         """Replace all properties of an existing row."""
-        return cls(Verb.REPLACE, row_key, own_copy(properties), _etag(etag))
+        return cls(Verb.REPLACE, row_key, own_copy(properties), etag)
 
     @classmethod
-    def merge(cls, row_key: str, properties: Mapping[str, Value | None], etag: str | None = None) -> Include:
+    def merge(cls, row_key: str, properties: Mapping[str, Value | None], etag: str | None = None) -> Self:
         """Set some properties of an existing row."""
-        return cls(Verb.MERGE, row_key, own_copy(properties), _etag(etag))
+        return cls(Verb.MERGE, row_key, own_copy(properties), etag)
 
     @classmethod
-    def delete(cls, row_key: str, etag: str | None = None) -> Include:
+    def delete(cls, row_key: str, etag: str | None = None) -> Self:
         """Delete an existing row."""
-        return cls(Verb.DELETE, row_key, NO_PROPERTIES, _etag(etag))
-
-    @classmethod
-    def insert_or_merge(cls, row_key: str, properties: Mapping[str, Value | None]) -> Include:
-        """Insert a row, or set some properties of the existing one."""
-        return cls(Verb.INSERT_OR_MERGE, row_key, own_copy(properties))
-
-    @classmethod
-    def insert_or_replace(cls, row_key: str, properties: Mapping[str, Value | None]) -> Include:
-        """Insert a row, or replace the existing one."""
-        return cls(Verb.INSERT_OR_REPLACE, row_key, own_copy(properties))
-
-    def operation(self) -> Operation:
-        """Return the include as an operation of a transaction."""
-        return Operation(self.verb, self.row_key, self.properties, self.etag)
+        return cls(Verb.DELETE, row_key, NO_PROPERTIES, etag)
 
 
 class _Amount(Enum):
@@ -139,8 +118,8 @@ _UNTOUCHED, _UNDONE, _REFUSED = _Amount
 _FURTHER = (Verb.INSERT, Verb.REPLACE, Verb.MERGE, Verb.DELETE, Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE)
 _INSERT, _REPLACE, _MERGE, _DELETE, _OR_MERGE, _OR_REPLACE = _FURTHER
 
-# The net change of a row, by its changes so far and by the next verb. Refused are sequences that would fail step by
-# step, and the deletion of a row that may not exist.
+# The net change of a row, by its net change so far and the next verb, in the order of `_FURTHER`. Refused are sequences
+# that would fail if they were run one by one, and the deletion of a row that may not exist.
 _CHAINING: dict[Verb | _Amount, tuple[Verb | _Amount, ...]] = {
     _UNTOUCHED: (_INSERT, _REPLACE, _MERGE, _DELETE, _OR_MERGE, _OR_REPLACE),
     _INSERT: (_REFUSED, _INSERT, _INSERT, _UNDONE, _INSERT, _INSERT),
@@ -154,7 +133,7 @@ _CHAINING: dict[Verb | _Amount, tuple[Verb | _Amount, ...]] = {
 
 
 def combine(includes: Iterable[Include]) -> tuple[Include, ...]:
-    """Merge the includes of each row into one. Raises `ValueError` if one change of a row cannot follow another."""
+    """Combine the includes of each row into one. Raises `ValueError` if a change cannot follow an earlier one."""
     changes: dict[str, Include | _Amount] = {}
     for include in includes:
         changes[include.row_key] = _combine(changes.get(include.row_key, _UNTOUCHED), include)
@@ -180,15 +159,9 @@ def _combine(so_far: Include | _Amount, further: Include) -> Include | _Amount:
     return replace(so_far, verb=after, properties={**kept, **further.properties})
 
 
-def _etag(etag: str | None) -> str | None:
-    if etag == "":
-        raise ValueError("An ETag is empty: use '*' for no condition.")
-    return etag
-
-
 @dataclass(frozen=True, slots=True)
 class EventId:
-    """The id of an event, not empty and unique in its stream."""
+    """The id of an event: not empty, and unique in its stream."""
 
     value: str
 
@@ -202,7 +175,11 @@ class EventId:
 
 @dataclass(frozen=True, slots=True, init=False)
 class EventData:
-    """An event to write. An `id` rejects duplicates and costs a row; `includes` are changed atomically with it."""
+    """An event to write.
+
+    A second event with the same `id` is rejected. An id costs a row. `includes` are rows to change in the transaction
+    that writes the event.
+    """
 
     properties: Properties
     id: EventId | None
@@ -211,7 +188,7 @@ class EventData:
     def __init__(
         self,
         properties: Mapping[str, Value | None] = NO_PROPERTIES,
-        id: EventId | str | UUID | None = None,  # noqa: A002 - what it is called
+        id: EventId | str | UUID | None = None,  # noqa: A002 - the name of the field
         includes: Iterable[Include] = (),
     ) -> None:
         object.__setattr__(self, "properties", own_copy(properties, RESERVED_NAMES))
@@ -223,8 +200,8 @@ class EventData:
 class RecordedEvent:
     """An event of a stream. Versions count from 1 without gaps.
 
-    Events are equal if their versions and properties are. A write, or a read with `ids=True`, sets `id`. A read sets
-    `time`, the time of the write by the clock of the service or of the machine. `etag` never changes.
+    Events are equal if their versions and properties are. Only a write and a read with `ids=True` set `id`. Only a read
+    sets `time`, the time of the write by the clock of the service or of the machine. `etag` never changes.
     """
 
     version: int
@@ -247,10 +224,10 @@ _LIKE_A_STREAM_ROW = re.compile(r"(^|\|)SS-|SS-(HEAD|SE-|UID-)")
 
 @dataclass(frozen=True, slots=True, init=False)
 class Partition:
-    """The place of one stream.
+    """The table, partition key and row key prefix of one stream.
 
     `Partition(table, "orders")` holds one stream. `Partition(table, "orders|7")` and `Partition(table, "orders", "7")`
-    are the same *virtual* partition: one of many streams under the key `orders`, whose row keys begin with `7|`.
+    are the same *virtual* partition: one of many streams under the key `orders`. Its row keys begin with `7|`.
     `Partition.exact` takes a key verbatim, `|` included. A prefix cannot begin with `SS-`.
     """
 
@@ -273,10 +250,9 @@ class Partition:
 
     @classmethod
     def exact(cls, table: Table, key: str, prefix: str = "") -> Partition:
-        """Return the partition with exactly this key, and row keys that begin with exactly this prefix.
+        """Return the partition with exactly this key and row key prefix: no separator is looked for or added.
 
-        Streamstone's `Partition(table, "orders", "7")` adds no separator: it is `Partition.exact(table, "orders", "7")`
-        here.
+        Streamstone's `Partition(table, "orders", "7")` is `Partition.exact(table, "orders", "7")` here.
         """
         partition = cls.__new__(cls)
         _initialise(partition, table, key, prefix)
@@ -299,7 +275,7 @@ class Partition:
         return f"{self.prefix}{EVENT_ID}{event_id}"
 
     def version_of(self, row_key: str) -> int | None:
-        """Return the version of the event in this row; None if the row is not an event of the stream."""
+        """Return the version of the event with this row key, or None if the row is not an event of the stream."""
         beginning = self.prefix + EVENT
         digits = row_key[len(beginning) :]
         if len(digits) != _DIGITS or not row_key.startswith(beginning) or not digits.isdecimal():
@@ -323,11 +299,11 @@ class StreamValue:
     etag: str | None = None
     version: int = 0
     first_version: int = 0
-    """The low watermark: the first version that was not truncated. 1 if transient; 0 if restored and unknown."""
+    """The low watermark: the first version that was not truncated. 1 for a transient stream, 0 if unknown."""
     properties: Properties | None = None
-    """The stream's properties, None if they were not read."""
+    """The stream's properties, or None if they were not read."""
     partial: bool = False
-    """Whether only some properties were read. If so, a write must keep the properties that were not read."""
+    """Whether only some properties were read. If so, a write keeps the properties that were not read."""
 
     def __post_init__(self) -> None:
         if self.properties is not None and type(self.properties) is not FrozenProperties:
@@ -344,7 +320,7 @@ HEADER_NAMES = (VERSION, FIRST_VERSION, TOMBSTONE)
 
 
 def header_row(version: int, first_version: int, properties: Properties) -> dict[str, Value]:
-    """Return the header's properties as stored; a watermark of 1 is omitted."""
+    """Return the properties of the header row. They include the low watermark only if it exceeds 1."""
     row: dict[str, Value] = {VERSION: version}
     if first_version > 1:
         row[FIRST_VERSION] = first_version
@@ -355,7 +331,10 @@ def header_row(version: int, first_version: int, properties: Properties) -> dict
 def header_operation(
     stream: StreamValue, version: int, own: Properties | None, *, keep: bool = False
 ) -> Operation:
-    """Return the operation that writes the header. It keeps properties that are unknown, or stored (`keep`)."""
+    """Return the operation that writes the header with a new version and the stream's new properties `own`.
+
+    If `own` is None, the stream keeps its properties. `keep` says that these are stored: only the version changes.
+    """
     row_key = stream.partition.header
     if stream.etag is None:
         return Operation.insert(row_key, header_row(version, 1, own or stream.properties or NO_PROPERTIES))
@@ -371,7 +350,7 @@ def header_operation(
 
 
 def stream_written(stream: StreamT, etag: str, version: int, own: Properties | None) -> StreamT:
-    """Return the stream after a write."""
+    """Return the stream after a write that set its properties to `own`, or kept them if `own` is None."""
     properties, partial = stream.properties, stream.partial
     if own is not None:
         properties, partial = own, False
@@ -381,7 +360,7 @@ def stream_written(stream: StreamT, etag: str, version: int, own: Properties | N
 
 
 def is_header(row: Row) -> bool:
-    """Return whether a row is the header of a stream that was not deleted."""
+    """Return whether a row with the key of a header has a version and is not a tombstone."""
     return isinstance(row.properties.get(VERSION), int) and not is_tombstone(row)
 
 
@@ -395,7 +374,7 @@ def _is_count(value: Value | None) -> TypeGuard[int]:
 
 
 def versions_of(row: Row) -> tuple[int, int]:
-    """Return the version and the low watermark of a header. Raises `DamagedRowError`."""
+    """Return the version and the low watermark of a header row. Raises `DamagedRowError` if one is not a number."""
     version, first_version = row.properties.get(VERSION), row.properties.get(FIRST_VERSION, 1)
     if not _is_count(version) or not _is_count(first_version):
         raise DamagedRowError(row.partition_key, row.row_key, "is not a header: its version is not a number")

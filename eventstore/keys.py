@@ -62,7 +62,7 @@ def escape(key: str) -> str:
 
 @lru_cache(_REMEMBERED)
 def escape_bound(key: str) -> str:
-    """Return one bound of a key range in its stored form. Unlike a key, it may be empty."""
+    """Return a bound of a key range in its stored form. Unlike a key, a bound may be empty."""
     if len(key) <= _SHORT and _find_unclean(key) is None:
         return key
     escaped = _ESCAPED.sub(_escape_character, key)
@@ -100,7 +100,7 @@ _MASK_64 = 2**64 - 1
 
 
 class Shard:
-    """A shard of keys, by jump consistent hashing (Lamping and Veach): a new shard moves as few keys as possible."""
+    """Shards by jump consistent hashing (Lamping and Veach): an added shard moves as few keys as possible."""
 
     @staticmethod
     def resolve(key: str | bytes | int, total: int) -> int:

@@ -29,7 +29,7 @@ _PROPERTY_BYTES = 8
 _KEY_BYTES = 4  # a character has up to two UTF-16 units
 
 SURELY_SMALL_BYTES = (MAX_TRANSACTION_BYTES - MAX_OPERATIONS * 1000) // 6
-"""Transactions up to this size need no exact check: as sent they are at most six times larger, plus the framing."""
+"""Transactions up to this size fit in any case: as sent they are at most six times larger, plus the framing."""
 
 AROUND_ALL_BYTES = 150  # the multipart boundaries of a transaction
 _AROUND_OPERATION_BYTES = 500
@@ -42,7 +42,7 @@ _known_names: dict[str, int] = {}
 
 
 def refusal(operation: Operation, index: int, stored: str | None) -> errors.RowError | None:
-    """Return the error of an operation, None if it is allowed. `stored`: the row's ETag, None if there is no row."""
+    """Return the error of a refused operation, or None. `stored` is the row's ETag, None if there is no row."""
     if stored is None:
         return errors.RowNotFoundError(operation.row_key, index) if operation.verb in CONDITIONAL else None
     if operation.verb is Verb.INSERT:
@@ -52,7 +52,10 @@ def refusal(operation: Operation, index: int, stored: str | None) -> errors.RowE
 
 
 def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[str, Value]]:
-    """Check a transaction. Return copies of the properties to store, with plain values only: UTC, no None."""
+    """Check a transaction. Return the properties to store for each operation: copies with UTC times and without None.
+
+    Raises `PayloadTooLargeError` for a limit, and `ValueError` or `TypeError` for anything invalid.
+    """
     if not operations:
         raise ValueError("A transaction needs at least one operation.")
     if len(operations) > MAX_OPERATIONS:
@@ -78,7 +81,7 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
         prepared.append(properties)
     if len(rows) < len(operations):
         raise ValueError("A transaction has several operations on one row.")
-    # Only near the limit, as the exact size costs the encoding of each text.
+    # Most transactions are surely small. The exact size is expensive, since each text must be encoded.
     if total > SURELY_SMALL_BYTES:
         rows_ = zip(operations, prepared, strict=True)
         size = AROUND_ALL_BYTES + sum(sent_bytes(partition_key, *row) for row in rows_)
@@ -107,8 +110,8 @@ def sent_bytes(partition_key: str, operation: Operation, properties: Mapping[str
     return size
 
 
-def prepare_row(properties: Properties) -> tuple[dict[str, Value], int]:
-    """Check the properties of a row. Return a copy to store, and the size of the row without its keys."""
+def prepare_row(properties: Mapping[str, Value | None]) -> tuple[dict[str, Value], int]:
+    """Check the properties of a row. Return a copy to store, and the size in bytes of the row without its keys."""
     prepared: dict[str, Value] = {}
     size = _ROW_BYTES
     value: Any
@@ -125,19 +128,19 @@ def prepare_row(properties: Properties) -> tuple[dict[str, Value], int]:
 
 
 def row_bytes(row: Row) -> int:
-    """Return the size of a row by the documentation of Azure Table Storage: keys, names and values."""
+    """Return the size of a row in bytes, as Azure Table Storage counts keys, names and values."""
     return prepare_row(row.properties)[1] + 2 * (len(row.partition_key) + len(row.row_key))
 
 
 def check_types(properties: Mapping[str, object]) -> None:
-    """Raise `TypeError` for a type that no table stores. Sizes are checked by the write."""
+    """Raise `TypeError` for a value of a type that no table stores. Sizes are checked by `prepare`."""
     for name, value in properties.items():
         if type(value) not in _CHECKS:
             _check_of_subclass(name, value)
 
 
 def merge(before: Properties, after: Properties) -> dict[str, Value]:
-    """Return stored properties with changed ones merged into them. Raises `PayloadTooLargeError`."""
+    """Return the properties `before` of a row with `after` merged into them. Raises `PayloadTooLargeError`."""
     merged, size = prepare_row({**before, **after})
     if size > MAX_ROW_BYTES:
         raise PayloadTooLargeError(f"A row takes {size:,} bytes once merged; the limit is {MAX_ROW_BYTES:,}.")
@@ -231,7 +234,10 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 
 
 def _check_of_subclass(name: str, value: object) -> _Check | None:
-    """Return a check that converts a subclass without loss to the type it extends; None if the value is None."""
+    """Return a check that converts a value of a subclass to the type that it extends. Return None for a None value.
+
+    Raises `ValueError` if the conversion would lose information, and `TypeError` for any other type.
+    """
     if value is None:
         return None
     for plain_type, plain in _PLAIN.items():

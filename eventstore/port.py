@@ -51,7 +51,7 @@ Scope = Literal["process", "machine", "network"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row that was read. Its `etag` never repeats; `timestamp` is the time of the last write, None if unknown."""
+    """A row that was read. Each write makes a new `etag`. `timestamp` is the time of the write, None if unknown."""
 
     partition_key: str
     row_key: str
@@ -62,9 +62,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """At most 1,000 rows in key order. Pass `continuation` to read the next page; it is None on the last page.
+    """At most 1,000 rows in key order. Pass `continuation` to read the next page. It is None on the last page.
 
-    A page ends early if its rows are large, or before a corrupt row. If the first row is corrupt, the read raises.
+    A page ends early if its rows are large, or before a corrupt row. If the first row is corrupt, the read raises
+    `DamagedRowError`.
     """
 
     rows: tuple[Row, ...]
@@ -72,7 +73,7 @@ class Page:
 
 
 Substitute = Callable[[DamagedRowError], Row]
-"""Returns a row to use instead of a corrupt one."""
+"""Returns a row to use instead of the corrupt one that the error describes."""
 
 
 async def pages(
@@ -83,7 +84,8 @@ async def pages(
         async for page in pages(partial(table.query, "orders", "A", "Z")):
             ...
 
-    `read` is called with the keyword `continuation`. Raises `DamagedRowError`, unless there is a `substitute`.
+    `read` is called with the keyword argument `continuation`. A corrupt row raises `DamagedRowError`, unless
+    `substitute` returns a row to use instead.
     """
     continuation = None
     while True:
@@ -112,40 +114,42 @@ class Verb(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One change of one row in a transaction. Replace, merge and delete are conditional on `etag`."""
+    """One change of one row in a transaction. A replace, merge or delete is refused if the row's ETag is not `etag`."""
 
     verb: Verb
     row_key: str
-    properties: Properties = field(default_factory=dict)
+    properties: Mapping[str, Value | None] = field(default_factory=dict)
     etag: str | None = None
 
     @classmethod
-    def insert(cls, row_key: str, properties: Properties) -> Operation:
+    def insert(cls, row_key: str, properties: Mapping[str, Value | None]) -> Self:
         """Insert a row. The operation is refused if the row exists."""
         return cls(Verb.INSERT, row_key, properties)
 
     @classmethod
-    def replace(cls, row_key: str, properties: Properties, etag: str = ANY_ETAG) -> Operation:
+    def replace(
+        cls, row_key: str, properties: Mapping[str, Value | None], etag: str | None = ANY_ETAG
+    ) -> Self:
         """Replace all properties of an existing row."""
         return cls(Verb.REPLACE, row_key, properties, etag)
 
     @classmethod
-    def merge(cls, row_key: str, properties: Properties, etag: str = ANY_ETAG) -> Operation:
+    def merge(cls, row_key: str, properties: Mapping[str, Value | None], etag: str | None = ANY_ETAG) -> Self:
         """Set some properties of an existing row."""
         return cls(Verb.MERGE, row_key, properties, etag)
 
     @classmethod
-    def insert_or_replace(cls, row_key: str, properties: Properties) -> Operation:
+    def insert_or_replace(cls, row_key: str, properties: Mapping[str, Value | None]) -> Self:
         """Insert a row, or replace the existing one."""
         return cls(Verb.INSERT_OR_REPLACE, row_key, properties)
 
     @classmethod
-    def insert_or_merge(cls, row_key: str, properties: Properties) -> Operation:
+    def insert_or_merge(cls, row_key: str, properties: Mapping[str, Value | None]) -> Self:
         """Insert a row, or set some properties of the existing one."""
         return cls(Verb.INSERT_OR_MERGE, row_key, properties)
 
     @classmethod
-    def delete(cls, row_key: str, etag: str = ANY_ETAG) -> Operation:
+    def delete(cls, row_key: str, etag: str | None = ANY_ETAG) -> Self:
         """Delete an existing row."""
         return cls(Verb.DELETE, row_key, {}, etag)
 
@@ -179,13 +183,13 @@ class Table(Protocol):
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        """Read a page of the rows with this key (None: any) in the partitions `first` to `last`, inclusive."""
+        """Read a page of the rows with this row key (None: all rows) in the partitions `first` to `last`, inclusive."""
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
         """Apply all operations or none. Return the new ETags, "" for a deleted row.
 
-        Raises `PayloadTooLargeError` and `InvalidKeyError` before any I/O; `RowExistsError`, `RowNotFoundError` or
-        `RowChangedError` for the first refused operation; `StoreUnavailableError`.
+        Raises `PayloadTooLargeError` or `InvalidKeyError` before any I/O. Raises `RowExistsError`, `RowNotFoundError`
+        or `RowChangedError` for the first refused operation, and `StoreUnavailableError` if the store does not answer.
         """
 
     async def barrier(self) -> None:
@@ -198,7 +202,7 @@ def place_of(table: Table) -> tuple[str, str]:
 
 
 Bounds = tuple[str, str, str]
-"""A partition or row key, and the first and the last of the other keys, all escaped."""
+"""The partition key of a query or the row key of a scan, and the first and last of the other keys. All are escaped."""
 
 LAST_KEY = "\U0010ffff" * 257
 """Sorts after all stored keys."""
@@ -207,7 +211,7 @@ PageKind = Literal["query", "scan", "scan_all"]
 
 
 class RangeTable(Table):
-    """A table that reads pages of a range of stored keys."""
+    """A table whose queries and scans are one method, `page`, which takes escaped keys."""
 
     async def query(
         self,
@@ -238,7 +242,7 @@ class RangeTable(Table):
     async def page(
         self, kind: PageKind, bounds: Bounds, select: Sequence[str] | None, continuation: str | None
     ) -> Page:
-        """Read a page between two keys, of the partition in a query or of the row key in a scan."""
+        """Read a page of the rows within `bounds`, from `continuation` on if it is given."""
         raise NotImplementedError
 
 
@@ -254,18 +258,19 @@ class MultiPartitionTable(Table, Protocol):
     """A table of process or machine scope, which also reads and writes several partitions in one call."""
 
     async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
-        """Run each transaction as `transact` does, in order, and commit all of them at once.
+        """Run transactions in order, and commit them together. Return the ETags or the error of each transaction.
 
         A refused transaction changes nothing and does not affect the others. Raises `StoreUnavailableError` if the
-        commit failed, and with it all transactions.
+        commit failed; then no transaction has taken effect.
         """
 
     async def query_each(
         self, partition_keys: Sequence[str], first: str, last: str
     ) -> list[tuple[Row, ...] | None]:
-        """Read the rows of each partition from `first` to `last`, both included, whole and in key order.
+        """Read the rows `first` to `last`, inclusive, of each partition, with all properties and in key order.
 
-        The result is None for a partition with a corrupt row, a large row or many rows: read it with `query`.
+        The result of a partition with a corrupt row, a large row or many rows is None. Read such a partition with
+        `query`.
         """
 
 
@@ -302,13 +307,10 @@ class Store(Protocol):
     """The URL without its secrets, for messages and logs."""
 
     scope: Scope
-    """Who shares the data: this process, this machine, or the network.
-
-    Stores of process or machine scope never suspend, so `drive` can run their coroutines without an event loop.
-    """
+    """Coroutines of stores of process or machine scope never suspend, so `drive` can run them without an event loop."""
 
     async def table(self, name: str, *, make: bool = True) -> Table:
-        """Open a table, created unless it exists; with `make=False` a missing one raises `TableNotFoundError`."""
+        """Open a table. Create a missing table, or raise `TableNotFoundError` if `make` is False."""
 
     async def close(self) -> None:
         """Release connections and files."""
@@ -322,8 +324,7 @@ class Store(Protocol):
 
 FIRST_SECONDS = 0.005
 LONGEST_SECONDS = 2.0
-LONGEST_BLOCKING_SECONDS = 0.05
-"""Shorter than other pauses: local writers are fast, and a blocking pause stops the whole thread."""
+LONGEST_BLOCKING_SECONDS = 0.05  # local writers are fast, and a blocking pause stops the whole thread
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -335,7 +336,7 @@ async def pause(table: Table, failures: int) -> None:
 
 
 def pause_seconds(failures: int, first: float, longest: float) -> float:
-    """Return a random pause from the upper half of an exponential backoff between `first` and `longest`."""
+    """Return a random pause in seconds: half to all of a backoff that doubles from `first` up to `longest`."""
     # The exponent is bounded, since a float overflows after 1,000 doublings.
     most = min(longest, first * 2.0 ** min(failures - 1, 64))
     return random.uniform(most / 2, most)  # noqa: S311 - no secret
@@ -355,10 +356,10 @@ async def _blocking_sleep(seconds: float) -> None:
 
 
 Before = Callable[[str, str, int], Awaitable[None] | None]
-"""Called with the call's name, its partition key (or "") and its number, from 1."""
+"""Called before a call of a table, with the call's name, its partition key (or "") and its number, from 1."""
 
 After = Callable[[str, str, int, object], Awaitable[None] | None]
-"""Called with the same arguments and the result."""
+"""Called after a call of a table, with the arguments of `Before` and the call's result."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -382,8 +383,8 @@ def _intercepted(
 class InterceptedTable(Table):
     """A table that counts its calls and runs a hook before and after each.
 
-    A hook that raises before the call prevents the call; after the call, it discards the answer. An awaitable result
-    of a hook is awaited, so a test can write to the table in the middle of a read.
+    A hook that raises before a call prevents the call. A hook that raises after a call discards the call's result. An
+    awaitable result of a hook is awaited, so a test can write to the table in the middle of a read.
     """
 
     scope: Scope
@@ -421,7 +422,10 @@ class InterceptedTable(Table):
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on stores of process or machine scope. Raises `RuntimeError` if it needs an event loop."""
+    """Run a coroutine that uses only stores of process or machine scope, and return its result.
+
+    Raises `RuntimeError` if the coroutine suspends, as it then needs an event loop.
+    """
     try:
         coroutine.send(None)
     except StopIteration as done:
@@ -435,7 +439,7 @@ C = TypeVar("C", bound=Any)
 
 
 class PerLoop(Generic[C]):
-    """The connections of each event loop and process: made on first use, closed with their loop, not used in a fork."""
+    """The connections of each event loop: made on first use, closed with their loop, not used in a forked process."""
 
     def __init__(self, make: Callable[[], C]) -> None:
         self._make = make

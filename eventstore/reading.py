@@ -25,7 +25,7 @@ ReaderT = TypeVar("ReaderT", bound="Reader[Any]")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The properties to read from events and from the header, and their names in a query."""
+    """The names of the properties to read: of events, of the header, and in a query for both. None selects all."""
 
     events: frozenset[str] | None
     header: frozenset[str] | None
@@ -33,7 +33,7 @@ class Selection:
 
     @classmethod
     def of(cls, events: Sequence[str] | None, header: Sequence[str] | None) -> Selection:
-        """Return the selection. `events=None` selects everything, header included."""
+        """Return the selection of these names. If `events` is None, all properties of the header are selected too."""
         if events is None:
             return EVERYTHING
         return _selection(tuple(events), None if header is None else tuple(header))
@@ -50,23 +50,18 @@ def _selection(events: tuple[str, ...], own: tuple[str, ...] | None) -> Selectio
 
 @dataclass(frozen=True, slots=True)
 class StreamSlice(Generic[StreamT_co]):
-    """Consecutive events, and their stream. `is_end_of_stream`: no event follows in the direction of the read."""
+    """Consecutive events and their stream. `is_end_of_stream` says that no event follows in the read's direction."""
 
     stream: StreamT_co
     events: tuple[RecordedEvent, ...]
     is_end_of_stream: bool
-
-    @property
-    def has_events(self) -> bool:
-        """Whether the slice has an event."""
-        return bool(self.events)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamWriteResult(Generic[StreamT_co]):
     """A stream after a write, the events with their versions, and the included rows with their ETags.
 
-    `repeated` is True if an idempotent write found its events stored. The stream may then have later events, and
+    `repeated` says that an idempotent write found its events stored. Then the stream may have later events, and
     `includes` is empty.
     """
 
@@ -87,14 +82,17 @@ async def read_rows(partition: Partition, first: str, last: str, select: Sequenc
 
 
 async def read_header(blank: StreamT) -> StreamT | None:
-    """Read the header of a stream; None if the stream does not exist. Raises `StreamDeletedError`."""
+    """Return the stream as of its current header, or None if it does not exist. Raises `StreamDeletedError`."""
     partition = blank.partition
     row = await partition.table.get(partition.key, partition.header)
     return None if row is None else stream_read(blank, row, EVERYTHING)
 
 
 async def with_watermark(stream: StreamT) -> StreamT:
-    """Return the stream with its low watermark: one request unless known. Raises `ConcurrencyConflictError`."""
+    """Return the stream with its low watermark. Costs one request if the watermark is unknown.
+
+    Raises `ConcurrencyConflictError` if the stream has changed.
+    """
     if stream.first_version:
         return stream
     current = await read_header(stream)
@@ -104,7 +102,7 @@ async def with_watermark(stream: StreamT) -> StreamT:
 
 
 def stream_read(blank: StreamT, row: Row, selection: Selection) -> StreamT:
-    """Return the stream with this header. Raises `StreamDeletedError` for a tombstone."""
+    """Return the stream as of its header row. Raises `StreamDeletedError` for a tombstone."""
     if header.is_tombstone(row):
         raise errors.StreamDeletedError(str(blank.partition))
     version, first_version = header.versions_of(row)
@@ -128,7 +126,7 @@ def stream_read(blank: StreamT, row: Row, selection: Selection) -> StreamT:
 
 
 async def read_ids(partition: Partition) -> list[tuple[int, str]]:
-    """Read all event ids of a stream with the versions of their events. Costs one request per 1,000 ids."""
+    """Return the version and id of each event that has an id. Costs one request per 1,000 ids."""
     first = partition.event_id("")
     # "." follows "-" in ASCII, so it bounds all keys with the prefix of ids.
     return [
@@ -167,7 +165,7 @@ class _ChangedMeanwhileError(Exception):
 def _repeated(
     read: Callable[Concatenate[ReaderT, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[ReaderT, P], Coroutine[Any, Any, T]]:
-    """Restart a read, after a pause, if the stream changed meanwhile."""
+    """Decorate a read to restart, after a pause, when it raises `_ChangedMeanwhileError`."""
 
     @wraps(read)
     async def repeated(self: ReaderT, /, *args: P.args, **named: P.kwargs) -> T:
@@ -194,7 +192,7 @@ def _repeated(
 
 @dataclass(frozen=True, slots=True)
 class Reader(Generic[StreamT]):
-    """Reads one stream. `blank` is the stream's value before it was read, without an ETag."""
+    """Reads one stream. `blank` is the transient stream of its partition, from which results are made."""
 
     blank: StreamT
     selection: Selection
@@ -202,7 +200,7 @@ class Reader(Generic[StreamT]):
 
     @_repeated
     async def forwards(self, start_version: int, slice_size: int | None) -> StreamSlice[StreamT] | None:
-        """Read events from a version on; None if the stream does not exist."""
+        """Read header and events from a version on. Return None if the stream does not exist."""
         _check(start_version, slice_size)
         partition, selection = self.blank.partition, self.selection
         size = header.MAX_VERSION if slice_size is None else slice_size
@@ -225,7 +223,7 @@ class Reader(Generic[StreamT]):
 
     @_repeated
     async def with_rows(self, last: str) -> tuple[StreamT, tuple[Row, ...]] | None:
-        """Read the header and the rows after it up to a row key; None if the stream does not exist."""
+        """Read the header and the rows after it up to a row key. Return None if the stream does not exist."""
         partition, select = self.blank.partition, self.selection.query
         query = partial(partition.table.query, partition.key, partition.header, last, select=select)
         rows_of_pages = [page.rows async for page in pages(query)]
@@ -244,7 +242,7 @@ class Reader(Generic[StreamT]):
     async def backwards(
         self, start_version: int | None, slice_size: int | None
     ) -> StreamSlice[StreamT] | None:
-        """Read events newest first, from a version or the newest one; None if the stream does not exist."""
+        """Read events newest first, from a version or the newest one. Return None if the stream does not exist."""
         _check(start_version, slice_size)
         partition, selection = self.blank.partition, self.selection
         query = None if selection.events is None else (*HEADER_NAMES, *sorted(selection.header or ()))
@@ -260,7 +258,7 @@ class Reader(Generic[StreamT]):
         return StreamSlice(stream, await self._with_ids(events[::-1]), first <= stream.first_version)
 
     async def events(self, stream: header.StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
-        """Read events of a known stream. Raises `StreamTruncatedError`."""
+        """Read the events `first` to `last` of a stream that was read. Raises `StreamTruncatedError`."""
         if first < stream.first_version:
             raise StreamTruncatedError(str(stream.partition), first)
         events = await self._read(stream, first, last)
@@ -269,7 +267,7 @@ class Reader(Generic[StreamT]):
         return events
 
     async def one_by_one(self, start_version: int) -> AsyncIterator[RecordedEvent]:
-        """Yield the current events of the stream, page by page. Raises `StreamTruncatedError`."""
+        """Yield events up to the version that the stream has at the start. Raises as `Stream.iterate` does."""
         # One row of the first page is the header.
         first_page = await self.forwards(start_version, PAGE_SIZE - 1)
         if first_page is None:

@@ -60,17 +60,17 @@ class Stream(StreamValue):
 
     @classmethod
     async def try_open(cls, partition: Partition) -> Stream | None:
-        """Read the header of a stream; None if the stream does not exist. Costs one request."""
+        """Read the header of a stream. Return None if the stream does not exist. Costs one request."""
         return await reading.read_header(cls(partition))
 
     @classmethod
     async def try_open_with(
         cls, partition: Partition, last: str, *, select: Sequence[str], header: Sequence[str]
     ) -> tuple[Stream, tuple[Row, ...]] | None:
-        """Read the header and the included rows after it up to key `last`; None if the stream does not exist.
+        """Read the header and the included rows after it, up to the row key `last`. Return None if there is no stream.
 
-        Reads no events, as long as `last` sorts before `SS-SE-`. `header` names the stream properties to read, and
-        `select` those of the rows. Costs one request per 1,000 rows, and one more if there are several pages. Raises
+        A `last` that sorts before `SS-SE-` excludes events. `header` names the stream properties to read, and `select`
+        those of the rows. Costs one request per 1,000 rows, and one more if there are several pages. Raises
         `ConcurrencyConflictError` if the stream changed during every attempt.
         """
         return await reading.Reader(cls(partition), reading.Selection.of(select, header)).with_rows(last)
@@ -93,17 +93,17 @@ class Stream(StreamValue):
     ) -> reading.StreamWriteResult[Stream]:
         """Append events in one transaction with their includes and, if given, new stream properties.
 
-        `target` is a stream, or a partition with its expected version (0: the stream does not exist). Costs one
-        request, one more for a partition with an expectation other than 0, and two more per conflict with
-        `ExpectedVersion.ANY` or `EXISTS`.
+        `target` is a stream, or a partition together with `expected_version`, 0 for a stream that does not exist. Costs
+        one request. A partition with another expectation costs one more, and each conflict with `ExpectedVersion.ANY`
+        or `EXISTS` two more.
 
-        With `idempotent=True` the write may be repeated: events that are already stored at these versions, byte for
-        byte, are the result. All events need ids. The lookup happens only after a conflict or an unknown outcome, and
-        costs two requests and one per event. Included rows are not compared.
+        A write with `idempotent=True` may be repeated: if its events are already stored at these versions, byte for
+        byte, they are the result. All events need ids. The lookup happens only after a conflict or an unknown outcome,
+        and costs two requests and one more per event. Included rows are not compared.
 
-        Raises `PayloadTooLargeError` before any I/O, `ConcurrencyConflictError` for an unexpected version,
-        `DuplicateEventError` for an id in use, and `IncludeConflictError` for an included row, in this order. Nothing
-        is written then.
+        An error means that nothing was written. Raises, in this order, `PayloadTooLargeError` before any I/O,
+        `ConcurrencyConflictError` for an unexpected version, `DuplicateEventError` for an id in use, and
+        `IncludeConflictError` for an included row.
         """
         stream, expected = _position(target, expected_version)
         write = writing.append_once if idempotent else writing.append
@@ -172,14 +172,14 @@ class Stream(StreamValue):
         header: Sequence[str] | None = None,
         ids: bool = False,
     ) -> reading.StreamSlice[Stream] | None:
-        """Read header and events from a version on; None if the stream does not exist.
+        """Read header and events from a version on. Return None if the stream does not exist.
 
-        `slice_size` limits the number of events. `select` names the event properties to read and `header` those of the
-        stream; with `select` alone, no stream properties are read. Events below the low watermark are absent.
-        `ids=True` reads the ids of the events too, at one request per 1,000 ids of the stream.
+        `slice_size` limits the number of events. `select` names the event properties to read, and `header` those of the
+        stream. With `select` alone, no stream properties are read. Truncated events, and events appended during the
+        read, are not returned. `ids=True` also reads the ids of the events, at one request per 1,000 ids of the stream.
 
-        Costs one request per 1,000 rows, and one more unless `start_version` is 1. Events appended meanwhile are
-        not returned. Raises `ConcurrencyConflictError` if the stream was truncated during every attempt.
+        Costs one request per 1,000 rows, and one more unless `start_version` is 1. Raises `ConcurrencyConflictError`
+        if the stream was truncated during every attempt.
         """
         reader = reading.Reader(cls(partition), reading.Selection.of(select, header), ids)
         return await reader.forwards(start_version, slice_size)
@@ -197,7 +197,7 @@ class Stream(StreamValue):
     ) -> reading.StreamSlice[Stream]:
         """Read header and events newest first, from a version or, by default, from the newest one.
 
-        Costs two requests, and one more per further 1,000 events. Otherwise works as `read` does.
+        Costs two requests, and one more for each further 1,000 events. All else is as for `read`.
         """
         reader = reading.Reader(cls(partition), reading.Selection.of(select, header), ids)
         return _found(await reader.backwards(start_version, slice_size), partition)
@@ -212,7 +212,7 @@ class Stream(StreamValue):
         header: Sequence[str] | None = None,
         ids: bool = False,
     ) -> reading.StreamSlice[Stream]:
-        """Read header and the last events, oldest first. Costs and raises as `read_backwards` does."""
+        """Read header and the last `count` events, oldest first. Costs and raises as `read_backwards` does."""
         newest_first = await cls.read_backwards(partition, None, count, select=select, header=header, ids=ids)
         return reading.StreamSlice(newest_first.stream, newest_first.events[::-1], is_end_of_stream=True)
 
@@ -223,7 +223,7 @@ class Stream(StreamValue):
         """Yield the events up to the version that the stream has at the start, holding one page at a time.
 
         Costs one request per 1,000 events, and one more unless `start_version` is 1. Raises `StreamNotFoundError`, and
-        `StreamTruncatedError` if the next events are truncated meanwhile.
+        `StreamTruncatedError` if the next events are truncated during the iteration.
         """
         reader = reading.Reader(cls(partition), reading.Selection.of(select, None))
         async for event in reader.one_by_one(start_version):
@@ -252,9 +252,9 @@ class Stream(StreamValue):
     ) -> Stream:
         """Delete all events before `first_version`, and replace the stream's properties if given.
 
-        The first transaction moves the low watermark and changes the `includes`, so a crash leaves a readable stream;
-        truncating again deletes the rest. Ids of deleted events are forgotten. Costs two requests, and one more per
-        99 rows. Passing `rows` from `eventstore.writing.rows_to_cut` saves the two.
+        The first transaction moves the low watermark and changes the `includes`, so a crash leaves a readable stream.
+        Truncating again deletes the rest. Ids of deleted events can be used again. Costs two requests, and one more
+        per 99 rows. Passing `rows` from `eventstore.writing.rows_to_cut` saves the two.
 
         Raises `ConcurrencyConflictError` if the stream has changed.
         """
@@ -265,10 +265,10 @@ class Stream(StreamValue):
     async def delete(cls, target: Stream | Partition) -> None:
         """Delete a stream: its events, their ids and its properties. Included rows stay.
 
-        The header becomes a tombstone, so the partition is never used again and holders of the stream get a conflict.
-        For a partition, the current stream is deleted, and an interrupted deletion completed. Costs two requests, one
-        more per 99 rows, and one more if `target` is a partition. Raises `ConcurrencyConflictError` if the stream has
-        changed, and `StreamNotFoundError`.
+        The header becomes a tombstone: no stream can be created in the partition again, and writers of the stream get
+        a conflict. If `target` is a partition, its current stream is deleted, or an interrupted deletion completed.
+        Costs two requests, one more per 99 rows, and one more for a partition. Raises `ConcurrencyConflictError` if
+        the stream has changed, and `StreamNotFoundError`.
         """
         if isinstance(target, Stream) and target.etag is None:
             raise ValueError("The stream is transient: there is nothing to delete.")
@@ -305,7 +305,7 @@ _MOST_SAMPLES = 8192
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The partition keys that begin with `prefix`, from `first` on and before `before`; None or "" is no bound."""
+    """The partition keys that begin with `prefix`, from `first` on and before `before`, which is None for no bound."""
 
     prefix: str = ""
     first: str = ""
@@ -315,10 +315,10 @@ class KeyRange:
 async def list_streams(
     table: Table, keys: KeyRange | str = "", *, header: Sequence[str] | None = None
 ) -> AsyncIterator[Stream]:
-    """Yield the streams of a table within a range or with a prefix, ordered by key (in any order in Cosmos DB).
+    """Yield the streams of a table within a range or with a prefix, ordered by key. Cosmos DB guarantees no order.
 
     `header` names the stream properties to read, None for all. Deleted streams and streams of virtual partitions are
-    omitted; a stream that is created or deleted meanwhile may be missing. Costs one request per 1,000 streams.
+    omitted. A stream that is created or deleted meanwhile may be missing. Costs one request per 1,000 streams.
     """
     selection = reading.EVERYTHING if header is None else reading.Selection.of((), header)
     keys = KeyRange(keys) if isinstance(keys, str) else keys
@@ -328,12 +328,12 @@ async def list_streams(
 
 
 async def split_streams(table: Table, parts: int, prefix: str = "") -> list[KeyRange]:
-    """Split the streams with a prefix into at most `parts` ranges of similar size, at one request per 1,000 streams."""
+    """Split streams with a prefix into at most `parts` ranges of similar size. Costs one request per 1,000 streams."""
     return await split_keys(_stream_keys(table, prefix), parts, prefix)
 
 
 async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> list[KeyRange]:
-    """Split partition keys, in any order, into at most `parts` ranges of similar size. Holds 64 keys for each range."""
+    """Split partition keys, in any order, into at most `parts` ranges of similar size. Holds 64 keys per range."""
     if parts < 1:
         raise ValueError(f"Streams are split into at least one range, not into {parts}.")
     _, sample = await _sample(keys, parts * _SAMPLES_OF_A_PART)
@@ -341,7 +341,10 @@ async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> 
 
 
 async def count_and_split(table: Table, parts: int, most: int) -> tuple[int, list[KeyRange]]:
-    """Return the number of streams, and ranges of about `most` each: at least `parts`, at most some thousands."""
+    """Return the number of streams, and ranges of about `most` streams each.
+
+    There are at least `parts` ranges if there are enough streams, and at most some thousands.
+    """
     limit = max(parts * _SAMPLES_OF_A_PART, _MOST_SAMPLES)
     count, sample = await _sample(_stream_keys(table, ""), limit)
     return count, _ranges(sample, min(max(parts, -(-count // most)), limit // 2), "")

@@ -42,7 +42,7 @@ def _iterating(verb: Callable[P, AsyncIterator[T]]) -> Callable[Concatenate[Bloc
 
 
 class BlockingStore:
-    """A store with blocking methods. `run` waits for any other coroutine; `give` iterates over any async iterator."""
+    """A store with blocking methods. `run` waits for any coroutine, and `give` iterates over any async iterator."""
 
     provision = _blocking(Stream.provision)
     open = _blocking(Stream.open)
@@ -86,7 +86,7 @@ class BlockingStore:
         return self._store.url
 
     def table(self, name: str, *, make: bool = True) -> Table:
-        """Open a table, created unless it exists; with `make=False` a missing one raises `TableNotFoundError`."""
+        """Open a table. Create a missing table, or raise `TableNotFoundError` if `make` is False."""
         return self.run(self._store.table(name, make=make))
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class BlockingStore:
             self._loop.close()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine that awaits only this store; cancel it if the wait is interrupted."""
+        """Run a coroutine that awaits only this store, and return its result. An interrupt cancels the coroutine."""
         if self._loop is None:
             return drive(coroutine)
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -109,7 +109,7 @@ class BlockingStore:
             raise
 
     def give(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """Iterate over an asynchronous iterator that awaits only this store."""
+        """Yield the items of an asynchronous iterator that awaits only this store."""
         while True:
             try:
                 yield self.run(_next(items))

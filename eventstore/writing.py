@@ -1,4 +1,4 @@
-"""Appends events, truncates and deletes streams.
+"""Appends events, truncates streams, and deletes streams.
 
 A write that exceeds a limit is refused before any I/O. An idempotent write that was refused, or whose outcome is
 unknown, looks for its own events: the same ids at the same versions with the same bytes.
@@ -23,10 +23,10 @@ _STREAM_ROW = re.compile(r"(.*\|)?SS-(HEAD$|SE-|UID-)", re.DOTALL)
 
 
 class ExpectedVersion(Enum):
-    """The expected state of a stream, instead of a version.
+    """The expected state of a stream, as an alternative to its version.
 
-    `ANY`: it may exist or not; costs one request. `EXISTS`: it exists. `EMPTY`: it exists without events.
-    `NO_STREAM`: it does not exist, as version 0.
+    `ANY`: the stream may exist or not. `EXISTS`: it exists. `EMPTY`: it exists, without events. `NO_STREAM`: it does
+    not exist, which version 0 says too.
     """
 
     ANY = "any"
@@ -36,7 +36,7 @@ class ExpectedVersion(Enum):
 
     @property
     def is_open(self) -> bool:
-        """Whether concurrent writes are acceptable. If so, a conflict is retried."""
+        """Whether the expectation holds after a concurrent write too. If so, a conflict is retried."""
         return self in (ExpectedVersion.ANY, ExpectedVersion.EXISTS)
 
 
@@ -46,7 +46,7 @@ Expected = int | ExpectedVersion | None
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The content of one write: events, included rows, and new properties if given."""
+    """The content of one write: events, included rows, and the stream's new properties, None if they do not change."""
 
     events: Sequence[EventData]
     includes: tuple[Include, ...]
@@ -61,7 +61,7 @@ class Draft:
         includes: Iterable[Include] = (),
         properties: Mapping[str, Value | None] | None = None,
     ) -> Draft:
-        """Validate a caller's arguments. Raises `ValueError` or `TypeError`."""
+        """Return the draft of a write. Raises `ValueError` or `TypeError` for invalid arguments."""
         if not events:
             raise ValueError("A write needs at least one event.")
         for event in events:
@@ -72,11 +72,11 @@ class Draft:
         return cls(events, all_includes(events, includes), own)
 
     def operations(self, stream: StreamValue) -> list[Operation]:
-        """Return header, events with their ids, and included rows. Raises `DuplicateEventError` for equal ids."""
+        """Return the operations for header, events, ids and includes. Raises `DuplicateEventError` for equal ids."""
         version = stream.version
         head = header.header_operation(stream, version + len(self.events), self.properties, keep=self.keep)
         events = _event_operations(stream.partition, version, self.events)
-        return [head, *events, *[include.operation() for include in self.includes]]
+        return [head, *events, *self.includes]
 
 
 def _event_operations(partition: Partition, version: int, events: Sequence[EventData]) -> list[Operation]:
@@ -96,7 +96,7 @@ def _event_operations(partition: Partition, version: int, events: Sequence[Event
 
 
 def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tuple[Include, ...]:
-    """Return all includes of a write, one for each row. Raises `ValueError` for a row that belongs to a stream."""
+    """Return all includes of a write, combined into one per row. Raises `ValueError` for a row of a stream itself."""
     all_ = [include for event in events for include in event.includes]
     all_.extend(includes)
     for include in all_:
@@ -106,7 +106,10 @@ def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tu
 
 
 async def transact(partition: Partition, operations: Sequence[Operation]) -> tuple[str, ...]:
-    """Run the operations in one transaction, and return the new ETags. Translates a refusal into a stream's error."""
+    """Run operations, the header's first, in one transaction. Return the new ETags.
+
+    Raises `ConcurrencyConflictError`, `DuplicateEventError` or `IncludeConflictError` if an operation is refused.
+    """
     try:
         return await partition.table.transact(partition.key, operations)
     except errors.RowError as error:
@@ -121,15 +124,14 @@ async def transact(partition: Partition, operations: Sequence[Operation]) -> tup
 
 
 async def set_properties(stream: StreamT, own: Properties, includes: Iterable[Include]) -> StreamT:
-    """Write the header of a stream."""
+    """Write the header of a stream with the properties `own`, and the includes. Return the stream."""
     head = header.header_operation(stream, stream.version, own)
-    included = [include.operation() for include in all_includes((), includes)]
-    (etag, *_) = await transact(stream.partition, [head, *included])
+    (etag, *_) = await transact(stream.partition, [head, *all_includes((), includes)])
     return header.stream_written(stream, etag, stream.version, own)
 
 
 async def append(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
-    """Write to a stream as last read or, if `expected` is given, to the current one. Raises as `Stream.write` does."""
+    """Append to the stream as last read or, if `expected` is given, as it is now. Raises as `Stream.write` does."""
     if expected is None:
         return await _append_to(draft, target)
     # A write that can never fit costs no request.
@@ -165,7 +167,10 @@ async def _append_to(draft: Draft, stream: StreamT) -> StreamWriteResult[StreamT
 
 
 async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> StreamT:
-    """Return the stream to write to. Costs one request, except if none is expected: the write itself checks that."""
+    """Return the stream to write to. Costs one request, unless no stream is expected: the write itself checks that.
+
+    Raises `ConcurrencyConflictError` if the expectation does not hold.
+    """
     if expected in (0, ExpectedVersion.NO_STREAM):
         return blank
     stream = await read_header(blank)
@@ -184,7 +189,7 @@ async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> S
 
 
 async def append_once(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
-    """Write, unless the same events are stored at these versions: looked up after a conflict or unknown outcome."""
+    """Append as `append` does. After a conflict or an unknown outcome, stored events are the result."""
     if any(event.id is None for event in draft.events):
         raise ValueError("An idempotent write needs an id for each event.")
     try:
@@ -225,7 +230,7 @@ async def _version_of(partition: Partition, event: EventData) -> int | None:
 
 
 def same_values(stored: Properties, given: Properties) -> bool:
-    """Return whether stored and given properties are equal in type and bits, after normalising the given ones."""
+    """Return whether stored properties are equal, in type and bits, to what a write stores for the given ones."""
 
     def bits(value: Value) -> tuple[type, Value]:
         return type(value), struct.pack("<d", value) if isinstance(value, float) else value
@@ -289,7 +294,7 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
     count, size = 1, 0
     for event in events:
         operations = _event_operations(target.partition, 0, [event])
-        operations.extend([include.operation() for include in event.includes])
+        operations.extend(event.includes)
         event_bytes = sum(map(size_of, operations))
         if parts[-1] and (count + len(operations) > limits.MAX_OPERATIONS or size + event_bytes > room):
             parts.append([])
@@ -324,7 +329,7 @@ class CutRows:
 
 
 async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
-    """Read the rows that a truncation would delete. Costs two requests, and one more per further 64 events."""
+    """Return the rows that a truncation would delete. Costs two requests, and one more for each further 64 events."""
     partition, last = stream.partition, first_version - 1
     row_keys: list[str] = []
     size, first, end = 0, 1, min(last, stream.first_version + _MEASURED_AT_ONCE - 1)
@@ -338,7 +343,7 @@ async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
 
 
 async def _rows_below(partition: Partition, version: int) -> list[str]:
-    """Return the keys of event rows before a version and of their id rows, with those that a crash left."""
+    """Return the row keys of the events before a version and of their ids, including those that a crash left."""
     events = await _event_rows(partition, 1, version - 1, ())
     return [row.row_key for row in events] + await _ids_below(partition, version)
 
@@ -360,7 +365,7 @@ async def truncate(
     includes: Sequence[Include],
     rows: CutRows | None = None,
 ) -> StreamT:
-    """Delete the events before a version, and return the stream. `rows` are the rows to delete, if already read."""
+    """Delete the events before a version, and return the stream. `rows` are the rows to delete, None to read them."""
     partition, etag = stream.partition, stream.etag
     if etag is None:
         raise ValueError("The stream is transient: there is nothing to truncate.")
@@ -370,8 +375,7 @@ async def truncate(
     else:
         row = header.header_row(stream.version, first_version, properties)
         head = Operation.replace(partition.header, row, etag)
-    included = [include.operation() for include in includes]
-    limits.prepare(partition.key, [head, *included])
+    limits.prepare(partition.key, [head, *includes])
     stream = await with_watermark(stream)
     if not stream.first_version <= first_version <= stream.version + 1:
         raise ValueError(
@@ -382,12 +386,15 @@ async def truncate(
         return stream
     if properties is not None:
         stream = replace(stream, properties=properties, partial=False)
-    etag = await _delete(partition, head, mark, doomed, included)
+    etag = await _delete(partition, head, mark, doomed, includes)
     return replace(stream, etag=etag, first_version=first_version)
 
 
 async def delete(target: StreamValue) -> None:
-    """Replace the header with a tombstone, then delete all events and ids. Without an ETag, resume a deletion."""
+    """Replace the header by a tombstone, then delete all events and ids.
+
+    If `target` has no ETag, its current header is read, and an interrupted deletion is completed.
+    """
     partition, etag, version, was_deleted = target.partition, target.etag, target.version, False
     if etag is None:
         row = await partition.table.get(partition.key, partition.header)
@@ -407,7 +414,10 @@ async def _delete(
     doomed: Sequence[str],
     included: Sequence[Operation] = (),
 ) -> str:
-    """Change the header and delete rows, 99 per transaction. Return the header's last ETag."""
+    """Change the header and the included rows, and delete rows, 99 per transaction. Return the header's last ETag.
+
+    `head` is the header's operation in the first transaction. Later transactions merge `mark` into the header.
+    """
     deletions = [Operation.delete(row_key) for row_key in doomed]
     room = _CHANGES - len(included)
     if included:

@@ -51,7 +51,7 @@ _LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The endpoint and credentials of a table service. The `repr` of an account shows no secret."""
+    """The endpoint and credentials of a table service. Its `repr` shows no secret."""
 
     endpoint: str
     """Scheme, host and path, without a trailing slash."""
@@ -190,12 +190,12 @@ class Client:
         )
 
     async def get(self, path: str) -> Answer:
-        """Send a read. Raises `StoreUnavailableError` and `StoreUrlError`."""
+        """Send a read request. Raises `StoreUnavailableError`, and `StoreUrlError` for refused credentials."""
         request = HttpRequest("GET", self._account.endpoint + path, headers=_REQUEST_HEADERS)
         return await self._send(request, writes=False)
 
     async def write(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Send a write. Raises `StoreUnavailableError` and `StoreUrlError`."""
+        """Send a write request. Raises as `get` does."""
         headers = {**_REQUEST_HEADERS, **headers, "Content-Length": str(len(body))}
         # aiohttp sends bytes at once, and warns if there are many.
         content = body if len(body) < _SENT_IN_ONE_GO else _Pieces(body)
@@ -226,8 +226,8 @@ class Client:
         # and a transaction five times: docs/decisions/0008-azure-requests.md.
         send = self._service._client.send_request  # noqa: SLF001
         try:
-            # "Streamed", though `_Transport` reads it all: the client decodes others by their declared type, and fails
-            # on transactions.
+            # With `stream`, the client does not decode the response by its declared type, which fails for transactions.
+            # `_Transport` reads all of it nevertheless.
             response = await send(request, stream=True, raw_response_hook=attempts.append)
         except AzureError as error:
             raise self._failure(error, writes=writes) from None
@@ -254,7 +254,7 @@ class Client:
 
 
 class _Transport(AioHttpTransport):  # type: ignore[misc]  # loaded late, so it shows no type
-    """Reads responses completely. A truncated response is therefore a failure that can be retried."""
+    """Reads responses completely, so that a truncated response is a failure, which the client retries."""
 
     async def send(self, request: HttpRequest, **options: object) -> AsyncHttpResponse:
         answer: AsyncHttpResponse = await super().send(request, **{**options, "stream": False})
@@ -262,7 +262,7 @@ class _Transport(AioHttpTransport):  # type: ignore[misc]  # loaded late, so it 
 
 
 class _Pieces:
-    """A large body that can be sent again, unlike a file."""
+    """Yields a large body in pieces. Unlike a file, it can be sent again."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -278,7 +278,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=F
 
 
 def encode(partition_key: str, row_key: str, properties: Mapping[str, Value]) -> str:
-    """Return the JSON of a row. The keys are already escaped."""
+    """Return the JSON of a row. The keys are escaped ones."""
     entity: dict[str, Any] = {"PartitionKey": partition_key, "RowKey": row_key}
     for name, value in properties.items():
         encoded = _ENCODERS.get(type(value))
@@ -291,7 +291,7 @@ def encode(partition_key: str, row_key: str, properties: Mapping[str, Value]) ->
     text = _dumps(entity)
     if text.isascii():
         return text
-    # Valid in JSON, but the emulator treats them as line breaks.
+    # JSON allows line separators, but the emulator treats them as line breaks.
     return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
@@ -343,8 +343,8 @@ _DECODERS: dict[str, Any] = {
 }
 
 
-# A transaction is a multipart message with one HTTP request for each operation. These contain no line breaks, so the
-# boundaries can be constant.
+# A transaction is a multipart message with one HTTP request for each operation. The requests contain no line breaks, so
+# the boundaries can be constant.
 
 BATCH_HEADERS = {"Content-Type": "multipart/mixed; boundary=batch_eventstore"}
 
@@ -396,7 +396,7 @@ def transaction(
     *,
     is_cosmos: bool,
 ) -> bytes:
-    """Return the request body of a transaction. The keys are already escaped."""
+    """Return the request body of a transaction. `partition_key` and `row_keys` are escaped, `prepared` are checked."""
     parts = [_BEGIN]
     for index, operation in enumerate(operations):
         verb = operation.verb
@@ -424,12 +424,12 @@ def _row_url(table_url: str, partition_key: str, row_key: str) -> str:
 
 
 def _condition(etag: str) -> str:
-    """Return the ETag to send. An ETag in a foreign format is replaced by one that no row has."""
+    """Return the ETag to send. An ETag in another format than the service's is replaced by one that no row has."""
     return etag if etag == ANY_ETAG or _SERVICE_ETAG.fullmatch(etag) else _NO_ETAG
 
 
 def etags_or_refusal(answer: bytes, count: int) -> tuple[str, ...] | Refusal:
-    """Return the new ETags from the response to a transaction ("" for a deleted row), or the refusal."""
+    """Return the new ETags in the response to a transaction ("" for a deleted row), or the refusal."""
     parts = answer.split(b"HTTP/1.1 ")[1:]
     for part in parts:
         status = int(part[:3])
@@ -442,7 +442,7 @@ def etags_or_refusal(answer: bytes, count: int) -> tuple[str, ...] | Refusal:
 
 
 def refusal(status: int, text: bytes) -> Refusal:
-    """Parse the JSON of an error."""
+    """Return the refusal that the JSON of an error response describes."""
     start, end = text.find(b"{"), text.rfind(b"}")
     try:
         error = json.loads(text[start : end + 1])["odata.error"]
@@ -524,7 +524,7 @@ class AzureTable(port.RangeTable):
     async def _send_alone(
         self, partition_key: str, row_key: str, operation: Operation, properties: dict[str, Value]
     ) -> str | None:
-        """Send one operation as a cheaper plain request. Return the new ETag, or None if it needs a transaction."""
+        """Send one operation as a plain, cheaper request. Return the new ETag, or None if it needs a transaction."""
         # Inserts and merges with an ETag qualify: aiohttp does not resend POST and PATCH by itself, and if the client
         # retries one, it conflicts with itself.
         path, headers = f"/{self.name}", {"Content-Type": "application/json"}
@@ -591,7 +591,7 @@ class AzureTable(port.RangeTable):
             raise self._explained(refusal(answer.status, answer.body))
         entities = json.loads(answer.body)["value"]
         if self._store.account.is_cosmos:
-            # It guarantees no order.
+            # Cosmos DB guarantees no order.
             entities.sort(key=itemgetter("PartitionKey", "RowKey"))
         rows = [decode(entity) for entity in entities]
         # Even an empty page can be followed by another.

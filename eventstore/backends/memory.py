@@ -1,6 +1,6 @@
-"""Tables in memory, for tests and model checking; also the shortest implementation of the port.
+"""Tables in memory, for tests and model checking. The shortest implementation of the port.
 
-`memory:` is a private store, `memory:NAME` one shared within the process. ETags are numbers that never repeat. Calls
+`memory:` is a private store, and `memory:NAME` is shared within the process. ETags are numbers that never repeat. Calls
 never suspend.
 """
 
@@ -107,7 +107,7 @@ class MemoryTable(port.RangeTable):
         return tuple([row.etag if row else "" for row in changes])
 
     async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[port.TransactionResult]:
-        """Run several transactions. Readers see the changes of all of them at once."""
+        """Run several transactions. A reader sees the changes of all transactions or of none."""
         results: list[port.TransactionResult] = []
         with self._lock:
             for partition_key, operations in transactions:
@@ -120,7 +120,7 @@ class MemoryTable(port.RangeTable):
     async def query_each(
         self, partition_keys: Sequence[str], first: str, last: str
     ) -> list[tuple[Row, ...] | None]:
-        """Read several partitions without a write in between."""
+        """Read several partitions as of one moment."""
         with self._lock:
             pages = [await self.query(key, first, last) for key in partition_keys]
         return [page.rows if page.continuation is None else None for page in pages]
@@ -157,7 +157,7 @@ _shared: dict[str, MemoryStore] = {}
 
 
 def open_memory(url: str) -> MemoryStore:
-    """Return a new store for `memory:`; for `memory:NAME`, the store of this process with that name."""
+    """Return a new store for `memory:`, or the process's shared store for `memory:NAME`."""
     if url == "memory:":
         return MemoryStore(url)
     return _shared.setdefault(url, MemoryStore(url))

@@ -1,8 +1,8 @@
 """Tables in a PostgreSQL database: one round trip per call, safe for any number of machines.
 
-A row is a row of one SQL table, addressed by two keys that are compared bytewise. A transaction is one pipeline whose
-statements fail unless they change their row, so the server rolls back a refused transaction. Transactions that start
-while another is being committed are committed together. Reads of selected properties that start in the same step of the
+Each table is one SQL table, whose rows have two keys that are compared bytewise. A transaction is one pipeline. Each of
+its statements fails unless it changes its row, so the server rolls back a refused transaction. Transactions that start
+during a commit are committed together by the next one. Reads of selected properties that start in the same step of the
 event loop are one statement.
 
 Each event loop has its own connections, which are not used after a fork. Errors show only host and database of a URL.
@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from copy import copy
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, LiteralString
 from urllib.parse import unquote, urlsplit
@@ -33,8 +32,8 @@ from eventstore.backends import rows as row_format
 from eventstore.backends.rows import PAGE_BYTES, StoredRow, read_page, read_row
 from eventstore.errors import EventStoreError, StoreUnavailableError, StoreUrlError
 from eventstore.keys import BETWEEN_KEYS, escape, table_name
-from eventstore.limits import merge, prepare, refusal
-from eventstore.port import Bounds, Operation, Page, PageKind, Row, Value, Verb
+from eventstore.limits import merge, refusal
+from eventstore.port import Bounds, Operation, Page, PageKind, Row, Verb
 
 FORMAT = "consistent-messaging rows, format 1"
 """The comment of each SQL table of a store, which identifies such tables."""
@@ -48,7 +47,7 @@ _ROLLBACK_SECONDS = 5
 _ATTEMPTS = 5
 _PAUSE_SECONDS = 0.1
 _ALONG_BYTES = 16 * 2**10
-"""How many bytes of the large part a projection reads first. They include the shortest properties."""
+"""The number of bytes of the large part that a projection reads first. The shortest properties come first."""
 
 # Division by zero (see `_Statements`), unique violation, serialisation failure, deadlock.
 _NOT_COMMITTED = frozenset({"22012", "23505", "40001", "40P01"})
@@ -65,7 +64,7 @@ _UNAVAILABLE_CLASSES = frozenset({"08", "25", "40", "53", "55", "57", "58", "XX"
 
 
 class _Statements:
-    """The SQL for one table. A statement that changes no row divides by zero, which aborts its transaction."""
+    """The SQL statements for one table. A change that changes no row divides by zero, which aborts its transaction."""
 
     def __init__(self, schema: str | None, name: str) -> None:
         self.name = Identifier(schema, name) if schema else Identifier(name)
@@ -131,29 +130,18 @@ class _Statements:
         return SQL(text).format(table=self.name)
 
 
-@dataclass(eq=False)
-class _Changes:
-    """A validated transaction. All rows that it writes get the same new ETag and time."""
+class _Changes(row_format.Changes):
+    """A validated transaction. All rows that the transaction writes get the same new ETag and time."""
 
-    sql: _Statements
-    partition: str
-    operations: Sequence[Operation]
-    properties: Sequence[dict[str, Value]]
-    rows: Sequence[str]
-    etag: int
-    time: int
-
-    @classmethod
-    def of(cls, sql: _Statements, partition_key: str, operations: Sequence[Operation]) -> _Changes:
-        properties = prepare(partition_key, operations)
-        partition = escape(partition_key)
-        rows = [escape(each.row_key) for each in operations]
-        etag = secrets.randbits(63)
-        return cls(sql, partition, operations, properties, rows, etag, time.time_ns() // 1000)
+    def __init__(self, sql: _Statements, partition_key: str, operations: Sequence[Operation]) -> None:
+        super().__init__(partition_key, operations)
+        self.sql = sql
+        self.etag = secrets.randbits(63)
+        self.time = time.time_ns() // 1000
 
     @property
     def merges(self) -> bool:
-        """Whether the transaction merges rows. If so, the stored rows must be read first."""
+        """Whether the transaction merges rows. If so, the stored rows are needed first."""
         return any(each.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE) for each in self.operations)
 
     @property
@@ -161,7 +149,7 @@ class _Changes:
         return tuple("" if each.verb is Verb.DELETE else str(self.etag) for each in self.operations)
 
     def statements(self, found: Mapping[str, StoredRow]) -> Iterator[tuple[Composed, Sequence[object]]]:
-        """Yield the statements with their parameters. `found` has the existing rows to merge into."""
+        """Yield the statements with their parameters. `found` has the stored rows to merge into, by escaped key."""
         pack_ = partial(row_format.pack, row_format.packer())
         for operation, row, properties in zip(self.operations, self.rows, self.properties, strict=True):
             verb, key, etag = operation.verb, (self.partition, row), row_format.etag_number(operation.etag)
@@ -193,11 +181,11 @@ _Waiting = tuple[_Changes, asyncio.Future[tuple[str, ...]]]  # a transaction, an
 
 
 class _NotCommittedError(Exception):
-    """Raised when the server rolled back: a transaction was refused, or conflicted with another one."""
+    """Raised when the server rolled back a transaction that was refused, or conflicted with another one."""
 
 
 class _LoopPool:
-    """The connections of one event loop, and its queue of transactions to commit."""
+    """The connections of one event loop, and the queue of its transactions to commit."""
 
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
@@ -210,7 +198,7 @@ class _LoopPool:
         self._is_closed = False
 
     async def project(self, sql: _Statements, bounds: Sequence[str]) -> list[StoredRow]:
-        """Read rows of a partition, in one statement with other reads of the same step of the event loop."""
+        """Read rows of a partition. Reads that start in the same step of the event loop share one statement."""
         read: _Read = bounds, asyncio.get_running_loop().create_future()
         reads = self._reads.setdefault(sql, [])
         reads.append(read)
@@ -252,7 +240,7 @@ class _LoopPool:
                 await connection.execute(statement)
 
     async def rewrite(self, sql: Composed, name: str) -> str:
-        """Rewrite a table without a time limit. Return the reason why deleted rows may remain, "" if none do."""
+        """Rewrite a table, without a time limit. Return the reason why deleted rows may remain, "" if none do."""
         notices: list[str] = []
         connection = await self._connect()
         connection.add_notice_handler(
@@ -273,7 +261,7 @@ class _LoopPool:
         return f"an open transaction may still read {kept[1]} of them" if kept else ""
 
     async def commit(self, changes: _Changes) -> tuple[str, ...]:
-        """Commit a transaction, grouped with others that arrive while the previous commit is running."""
+        """Commit a transaction and return its new ETags. Transactions that arrive during a commit are grouped."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((changes, future))
         if self._committing is None or self._committing.done():
@@ -295,7 +283,7 @@ class _LoopPool:
 
     @asynccontextmanager
     async def _connection(self, *, writes: bool = False) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """Yield a connection; close it after a failure or a cancellation. Translates psycopg errors."""
+        """Context manager that yields a connection, and closes it after a failure. Converts psycopg errors."""
         async with self._places:
             connection = self._idle.pop() if self._idle else await self._connect()
             is_usable = False
@@ -342,7 +330,8 @@ class _LoopPool:
         while self._waiting:
             waiting = [self._waiting.popleft() for _ in range(min(len(self._waiting), _COMMITTED_TOGETHER))]
             group = [each for each in waiting if not each[1].done()]  # without cancelled ones
-            # One for each partition, since one may refuse the other; sorted, so that processes do not deadlock.
+            # At most one transaction of each partition, since it may cause the next one to be refused. They are
+            # sorted, so that processes do not deadlock.
             first = {each[0].partition: each for each in reversed(group) if not each[0].merges}
             together = sorted(first.values(), key=lambda each: each[0].partition)
             if len(together) > 1:
@@ -354,7 +343,7 @@ class _LoopPool:
             await asyncio.gather(*map(self._commit_in_turn, alone.values()))
 
     async def _commit_together(self, group: Sequence[_Waiting]) -> None:
-        """Commit a group at once. If the server rolls back, settle no transaction; each one is then retried alone."""
+        """Commit a group at once. If the server rolls back, settle no transaction: each one is then retried alone."""
         try:
             await self._send([(changes, {}) for changes, _ in group])
         except StoreUnavailableError as error:
@@ -422,7 +411,7 @@ class _LoopPool:
 
 @asynccontextmanager
 async def _answered_in(seconds: float) -> AsyncIterator[None]:
-    """Raise `TimeoutError` in the block after `seconds`, not counting time in which the event loop was blocked."""
+    """Context manager that raises `TimeoutError` after `seconds`, not counting time of a blocked event loop."""
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle
     async with asyncio.timeout(None) as limit:
@@ -480,19 +469,19 @@ class PostgresTable(row_format.SqlTable):
         return read_page(bounds, await session.fetch(whole, bounds), decode, most=PAGE_BYTES)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
-        return await self._store.session().commit(_Changes.of(self._sql, partition_key, operations))
+        return await self._store.session().commit(_Changes(self._sql, partition_key, operations))
 
     async def barrier(self) -> None:
-        """No-op: a commit is durable once answered. `open` rejects a server that confirms commits earlier."""
+        """No-op: a commit is durable once answered. `open` rejects a server that answers earlier."""
 
     async def scrub(self) -> None:
-        """Rewrite the table without deleted rows, which stay in the write-ahead log and backups until recycled."""
+        """Rewrite the table without deleted rows. The write-ahead log and backups keep them until recycled."""
         left = await self._store.session().rewrite(self._sql.rewrite, self._sql.name.as_string())
         if left:
             raise StoreUnavailableError(f"{self.store_url}: {self.name} may still hold deleted rows: {left}.")
 
     async def open(self, *, make: bool) -> None:
-        """Check the server and the table. If `make`, create a missing table: six round trips, otherwise one."""
+        """Check the server and the table, in one round trip. Creating a missing table (`make`) costs five more."""
         if await self._is_there():
             return
         if not make:
@@ -544,7 +533,7 @@ _LOOK = SQL(
 
 _BEGIN: tuple[LiteralString, ...] = ("BEGIN",)
 _LIMITS = "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
-"""The settings of each connection. With `statement_timeout`, a COMMIT that waits for a replica could seem done."""
+"""The settings of each connection. A `statement_timeout` could end a COMMIT that waits for a replica as if done."""
 _SET_LOCAL: LiteralString = "SET LOCAL lock_timeout = '10s'"
 """Sent with each transaction if a pooler accepts no settings for a connection."""
 
@@ -564,8 +553,8 @@ _DEFAULTS = {
 class PostgresStore(port.Store):
     """The tables in one schema of a database: `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME`.
 
-    The default schema is the first of the search path. `prepare=true` prepares statements; do not use it behind a
-    pooler that switches connections between transactions. All other parameters are libpq's.
+    The default schema is the first of the search path. `prepare=true` prepares statements. Omit it behind a pooler that
+    switches connections between transactions. All other parameters are libpq's.
     """
 
     scope: port.Scope = "network"
@@ -608,7 +597,7 @@ class PostgresStore(port.Store):
         return self._pools.get()
 
     def not_connected(self, error: psycopg.Error) -> EventStoreError:
-        """Return the error for a refused connection. libpq describes the refusal as text only."""
+        """Return the error for a connection that failed. libpq describes the reason as text only."""
         _, _, reason = str(error).partition("FATAL:")
         reason = reason.splitlines()[0].strip() if reason else ""
         if _WRONG_URL.search(reason):
@@ -616,7 +605,7 @@ class PostgresStore(port.Store):
         return StoreUnavailableError(f"{self.url} did not answer{reason and f' ({reason})'}.")
 
     def translate_error(self, error: psycopg.Error, *, writes: bool) -> EventStoreError:
-        """Return the `EventStoreError` for a psycopg error."""
+        """Return the `EventStoreError` for a psycopg error of a read, or of a write (`writes`)."""
         state = error.sqlstate or ""
         if state == "42P01":
             name = re.search(r'"([^"]+)"', error.diag.message_primary or "")

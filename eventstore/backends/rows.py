@@ -1,6 +1,8 @@
 """The format of rows in SQL databases, shared by SQLite and PostgreSQL.
 
-Keys, ETag and time are columns; the properties are two msgpack byte strings.
+Keys, ETag and time are columns. The properties are two byte strings: `large` concatenates the large binary properties,
+shortest first. `small` is msgpack of the other properties and of the lengths of the large ones, so that a reader can
+skip `large`, or read only its beginning.
 """
 
 from __future__ import annotations
@@ -19,16 +21,14 @@ import zstandard
 
 from eventstore import port
 from eventstore.errors import DamagedRowError
-from eventstore.keys import BETWEEN_KEYS, unescape
-from eventstore.limits import MAX_BINARY_BYTES, MAX_PROPERTIES, MAX_STRING_UNITS
+from eventstore.keys import BETWEEN_KEYS, escape, unescape
+from eventstore.limits import MAX_BINARY_BYTES, MAX_PROPERTIES, MAX_STRING_UNITS, prepare
 from eventstore.port import ANY_ETAG, Bounds, Int64, Page, PageKind, Row, Value
 
-# A row is two byte strings. `large` concatenates the large binary properties, shortest first. `small` is msgpack of the
-# others, with the lengths of the large ones, so that a reader can skip `large` or read only its beginning.
-
 LARGE_BYTES = 2048
-_LEAST_LARGE_BYTES = 512  # rows written before this was raised have large properties from here on
 """Binary properties above this size are stored in the large part."""
+
+_LEAST_LARGE_BYTES = 512  # the limit when the oldest rows were written
 
 _NAMES = frozenset({str})
 _KINDS = frozenset({str, bool, int, Int64, float, datetime, UUID, bytes})
@@ -57,7 +57,7 @@ def pack(packer: msgpack.Packer, properties: Mapping[str, Value]) -> tuple[bytes
 
 
 def unpack_small(small: bytes) -> tuple[dict[str, Value], dict[str, int]]:
-    """Return the small properties, and the lengths of the large ones in storage order."""
+    """Return the small properties, and the lengths of the large ones in storage order. Raises one of `DAMAGED`."""
     unpacked = msgpack.unpackb(
         small,
         ext_hook=from_extension,
@@ -88,7 +88,7 @@ def unpack(small: bytes, large: bytes | None) -> dict[str, Value]:
 def unpack_some(
     select: Sequence[str], read_large: Callable[[Any, int], bytes], small: bytes, along: object
 ) -> dict[str, Value]:
-    """Return the named properties. `read_large(along, n)` returns the first `n` bytes of the large part."""
+    """Return the selected properties. `read_large(along, n)` returns the first `n` bytes of the large part."""
     properties, lengths = unpack_small(small)
     end = needed = 0
     for name, length in lengths.items():
@@ -136,7 +136,7 @@ def from_extension(code: int, data: bytes) -> Value:
 
 
 def etag_number(etag: str | None) -> int | None:
-    """Return the number of an ETag, None for `"*"`, or -1, which matches no row, for an invalid ETag."""
+    """Return the number of an ETag, None for `"*"`, or -1 for an invalid ETag. No row has -1."""
     if etag == ANY_ETAG:
         return None
     if etag is None or not etag.isdecimal() or len(etag) > 19:  # noqa: PLR2004 - the digits of 2**63
@@ -147,21 +147,33 @@ def etag_number(etag: str | None) -> int | None:
 
 
 DAMAGED = (ValueError, TypeError, OverflowError, msgpack.exceptions.UnpackException)
+"""The errors of decoding a corrupt row."""
+
 StoredRow = tuple[str, int, int, bytes, Any]
-"""Row key (in a scan both keys), ETag, time, small and large part."""
+"""Row key (in a scan, partition and row key), ETag, time in microseconds, small part and large part."""
 
 PAGE_BYTES = 4 * 2**20
-"""A page of complete rows ends at this size, to fit into memory, as with a table service."""
+"""A page of complete rows ends at this size, as with a table service, so that it fits into memory."""
 
 ALONG_BYTES = 64 * 2**10
 """The maximum size of a large part that is read together with the small part of its row."""
 
 Decode = Callable[[bytes, Any], dict[str, Value]]
-"""Returns the properties of a row from its small part and the value selected for the large one."""
+"""Returns the properties of a row from its small part and the value that was selected for its large part."""
+
+
+class Changes:
+    """A validated transaction of a SQL table, with escaped keys."""
+
+    def __init__(self, partition_key: str, operations: Sequence[port.Operation]) -> None:
+        self.operations = operations
+        self.properties = prepare(partition_key, operations)
+        self.partition = escape(partition_key)
+        self.rows = [escape(operation.row_key) for operation in operations]
 
 
 class SqlTable(port.RangeTable):
-    """A table that reads pages with SQL statements, from the key at which the page before ended."""
+    """A table that reads each page with one SQL statement. A continuation is the key of the next row."""
 
     async def page(
         self, kind: PageKind, bounds: Bounds, select: Sequence[str] | None, continuation: str | None
@@ -173,14 +185,17 @@ class SqlTable(port.RangeTable):
         return await self.read(kind, (key, low, high) if kind == "scan" else (high, low, low_row), select)
 
     async def read(self, kind: PageKind, bounds: Bounds, select: Sequence[str] | None) -> Page:
-        """Read a page with the SQL statement of this kind."""
+        """Read a page with the statement of this kind. `bounds` are its parameters."""
         raise NotImplementedError
 
 
 def read_page(
     bounds: Sequence[str], found: Iterable[StoredRow], decode: Decode = unpack, most: float = inf
 ) -> Page:
-    """Return a page of rows, up to a corrupt one. Raises `DamagedRowError` if that is the first."""
+    """Return a page of rows, which ends at `most` bytes or before a corrupt row.
+
+    Raises `DamagedRowError` if the first row is corrupt.
+    """
     rows: list[Row] = []
     size, left = 0, iter(found)
     for row in left:
@@ -199,7 +214,7 @@ def read_page(
 
 
 def read_row(bounds: Sequence[str], row: StoredRow, decode: Decode = unpack) -> Row:
-    """Decode a row that was read between `bounds`. Raises `DamagedRowError`."""
+    """Decode a row. If it has no partition key, that is the first of `bounds`. Raises `DamagedRowError`."""
     keys, etag, written, small, large = row
     partition, _, key = keys.rpartition(BETWEEN_KEYS)
     address = unescape(partition or bounds[0]), unescape(key)
@@ -210,7 +225,7 @@ def read_row(bounds: Sequence[str], row: StoredRow, decode: Decode = unpack) -> 
         raise DamagedRowError(*address, f"cannot be read: {error or type(error).__name__}") from error
 
 
-# zstandard dictionaries for the rows of SQLite.
+# zstandard dictionaries for the small parts of SQLite's rows.
 
 FEWEST_SAMPLES = 32
 MOST_DICTIONARIES = 250
@@ -227,12 +242,12 @@ _MAX_BYTES = 64 * 2**10  # larger rows are not compressed; decompression allocat
 
 
 def kind_of(partition: str, row: str) -> str:
-    """Return the kind of a row: the prefix of its partition key before the first hyphen, and its row key."""
+    """Return the kind of a row: its partition key up to the first hyphen, and its row key. Kinds share a dictionary."""
     return f"{partition.partition('-')[0]}/{row}"
 
 
 def shared_bytes(samples: Sequence[bytes]) -> bytes:
-    """Return the substrings that most samples share, joined."""
+    """Return the concatenated substrings that most samples share."""
     found: Counter[bytes] = Counter()
     for sample in samples:
         found.update({sample[at : at + _GRAM] for at in range(len(sample) - _GRAM + 1)})
@@ -291,7 +306,7 @@ class Dictionary:
 
 
 class Dictionaries:
-    """The zstandard dictionaries of one table: by number, as stored in rows, and the newest for each kind of row."""
+    """The zstandard dictionaries of one table: by the number that rows contain, and the newest of each kind of row."""
 
     def __init__(self, stored: Iterable[Dictionary] = ()) -> None:
         self.by_number: dict[int, Dictionary] = {}
@@ -309,7 +324,7 @@ class Dictionaries:
         return small[1:2] != b"" and small[1] not in self.by_number
 
     def plain(self, small: bytes) -> bytes:
-        """Decompress the small part of a row. If that fails, return it unchanged; it is then not valid msgpack."""
+        """Decompress the small part of a row. Return a corrupt part unchanged; decoding it fails."""
         if small[:1] == MARK:
             with suppress(LookupError, zstandard.ZstdError):
                 return self.by_number[small[1]].decompress(small)

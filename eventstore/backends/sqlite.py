@@ -1,10 +1,10 @@
 """Tables in one SQLite file: no server, safe for concurrent processes of one machine.
 
-Writes are immediate transactions on a write-ahead log. They survive a crash of the process at once, and a power failure
-from the next `barrier` on. Calls never suspend. An open file has two companions, `-wal` and `-shm`: copy or move the
-three together, while no process has them open.
+Writes are immediate transactions on a write-ahead log. They survive a crash of the process at once, and a power
+failure after the next `barrier`. Calls never suspend. An open file has two companions, `-wal` and `-shm`. Copy or move
+the three files together, while no process has them open.
 
-Keys and properties are in separate SQL tables: a key is stored once, and large rows share no page with keys.
+Keys and properties are in separate SQL tables, so a key is stored once, and large rows share no page with keys.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from eventstore.backends import rows as row_format
 from eventstore.backends.rows import Dictionaries, Dictionary, StoredRow, etag_number, kind_of, read_page
 from eventstore.errors import DamagedRowError, StoreUnavailableError, StoreUrlError
 from eventstore.keys import BETWEEN_KEYS, escape, escape_bound, table_name
-from eventstore.limits import merge, prepare, refusal
-from eventstore.port import ANY_ETAG, Bounds, Operation, Page, PageKind, Row, Value, Verb
+from eventstore.limits import merge, refusal
+from eventstore.port import Bounds, Operation, Page, PageKind, Row, Verb
 
 BUSY_SECONDS = 60
 FEWEST_TOGETHER = 8
@@ -53,7 +53,7 @@ class SqliteConnection(sqlite3.Connection):
     """A connection for one thread of one process, with a cursor, a packer and a source of ETags."""
 
     def prepare(self, identity: tuple[int, int] | None) -> None:
-        """Create the connection's cursor, packer and random source."""
+        """Create what the connection holds. `identity` is the device and inode of its file."""
         self.pid = os.getpid()
         self.identity = identity
         self.statement = self.cursor()
@@ -92,7 +92,7 @@ class SqliteStore(port.Store):
         return table
 
     def connection(self) -> SqliteConnection:
-        """Return the connection of this thread, opened by the first call in this process."""
+        """Return the connection of this thread. The first call in a thread of this process opens it."""
         connection = self._opened()
         if connection is None:
             try:
@@ -107,7 +107,6 @@ class SqliteStore(port.Store):
         return connection
 
     def is_replaced(self) -> bool:
-        """Return whether the open file was deleted or replaced."""
         connection = self._opened()
         return connection is not None and _identity(self.path) != connection.identity
 
@@ -116,7 +115,7 @@ class SqliteStore(port.Store):
         return connection if connection is not None and connection.pid == os.getpid() else None
 
     async def close(self) -> None:
-        """Close the connections of this process; a later call opens a new one."""
+        """Close the connections of this process. A later call of a table opens a new one."""
         for connection in list(self._open):
             if connection.pid == os.getpid():
                 connection.close()
@@ -126,7 +125,7 @@ class SqliteStore(port.Store):
     def translate_error(
         self, error: sqlite3.Error, *, outcome_unknown: bool = False
     ) -> errors.EventStoreError:
-        """Return the `EventStoreError` for an error of `sqlite3`."""
+        """Return the `EventStoreError` for an error of `sqlite3`. `outcome_unknown`: the call may have taken effect."""
         extended = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         code = extended & 0xFF
         if code in _UNUSABLE:
@@ -145,7 +144,7 @@ class SqliteStore(port.Store):
 
     @contextmanager
     def reading(self, *, outcome_unknown: bool = False) -> Iterator[SqliteConnection]:
-        """Yield the connection of this thread. Translates `sqlite3` errors to `EventStoreError`s."""
+        """Context manager that yields the thread's connection and converts `sqlite3` errors to `EventStoreError`s."""
         connection = self.connection()
         try:
             yield connection
@@ -154,7 +153,7 @@ class SqliteStore(port.Store):
 
     @contextmanager
     def writing(self) -> Iterator[SqliteConnection]:
-        """Run the block in an immediate transaction, rolled back by any error. Translates errors of `sqlite3`."""
+        """Context manager like `reading`, whose block is an immediate transaction. Any error rolls it back."""
         connection = self.connection()
         execute = connection.statement.execute
         try:
@@ -223,7 +222,7 @@ class SqliteStore(port.Store):
 
 
 def _make_folder(folder: Path) -> None:
-    """Create a folder durably, by an fsync of each parent."""
+    """Create a folder and its missing parents, so that they survive a power failure."""
     missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for made in missing:
@@ -236,7 +235,7 @@ def _make_folder(folder: Path) -> None:
 
 def _leave_connections_alone() -> None:
     """Keep inherited connections open in a forked child."""
-    # Closing one, even at exit, would release locks of the parent. A leaked reference prevents it.
+    # If the child closed one, even at exit, locks of the parent would be released. A leaked reference prevents that.
     import ctypes  # noqa: PLC0415 - forks are rare
 
     for connection in _held:
@@ -269,7 +268,7 @@ _ROW_COLUMNS = "id INTEGER PRIMARY KEY, etag INTEGER NOT NULL, time INTEGER, sma
 _DICTIONARY_COLUMNS = (
     "number INTEGER PRIMARY KEY, kind TEXT NOT NULL, shared BLOB NOT NULL, size REAL NOT NULL"
 )
-# Any write will do: only its fsync matters.
+# Any write will do, since only its fsync matters.
 _BARRIER = (
     "INSERT INTO eventstore_barrier (id, commits) VALUES (1, 1) "
     "ON CONFLICT (id) DO UPDATE SET commits = commits + 1"
@@ -277,7 +276,7 @@ _BARRIER = (
 
 
 class Statements:
-    """The SQL for one table, in constant texts, which hit the statement cache of `sqlite3`."""
+    """The SQL statements for one table. Their texts are constant, so they hit the statement cache of `sqlite3`."""
 
     def __init__(self, name: str) -> None:
         keys, rows, dictionaries = f'"{name}_keys"', f'"{name}_rows"', f'"{name}_dictionaries"'
@@ -308,6 +307,7 @@ class Statements:
             f"PRAGMA user_version={FORMAT}",
         )
         self.get = f"{one}, r.large {joined} k.partition = ? AND k.row = ?"
+        self.find = f"SELECT r.id, r.etag {joined} k.partition = ? AND k.row = ?"
         self.pages: dict[PageKind, str] = {
             "query": f"{one}, r.large {in_range}",
             "scan": f"{both}, r.large {in_partitions}",
@@ -322,100 +322,62 @@ class Statements:
             f"CROSS JOIN {rows} AS r ON r.id = k.id"
         )
 
-        this_row = f"id = (SELECT id FROM {keys} WHERE partition = ? AND row = ?) AND etag = ifnull(?, etag)"
         self.last_id = f"SELECT ifnull(max(id), 0) FROM {rows}"
         self.insert_row_at = f"INSERT INTO {rows} (id, etag, time, small, large) VALUES (?, ?, ?, ?, ?)"
         self.insert_row = f"INSERT INTO {rows} (etag, time, small, large) VALUES (?, ?, ?, ?)"
         self.delete_row = f"DELETE FROM {rows} WHERE id = ?"
         self.insert_key = f"INSERT INTO {keys} (partition, row, id) VALUES (?, ?, ?)"
-        self.update = f"UPDATE {rows} SET etag = ?, time = ?, small = ?, large = ? WHERE {this_row}"
+        update = f"UPDATE {rows} SET etag = ?, time = ?, small = ?, large = ? WHERE id ="
+        self.update_row = f"{update} ?"
+        self.update_if_unchanged = (
+            f"{update} (SELECT id FROM {keys} WHERE partition = ? AND row = ?) AND etag = ifnull(?, etag)"
+        )
         self.delete_key = f"DELETE FROM {keys} WHERE partition = ? AND row = ?"
-        self.delete = f"DELETE FROM {rows} WHERE {this_row}"
 
 
-class Changes:
-    """A validated transaction. All rows that it writes get the same new ETag and time."""
+class Changes(row_format.Changes):
+    """A validated transaction. All rows that the transaction writes get the same new ETag and time."""
 
     def __init__(self, table: SqliteTable, partition_key: str, operations: Sequence[Operation]) -> None:
-        self.operations = operations
+        super().__init__(partition_key, operations)
         self._table = table
-        self._sql = table.sql
-        self._properties = prepare(partition_key, operations)
-        self.partition = escape(partition_key)
-        self._rows = [escape(operation.row_key) for operation in operations]
 
     @property
     def place(self) -> tuple[str, str]:
         """The keys of the first row."""
-        return self.partition, self._rows[0]
+        return self.partition, self.rows[0]
 
     def packed(self, connection: SqliteConnection) -> tuple[bytes, bytes | None]:
-        """Return the small part of the first row, not compressed, and the large part."""
-        return row_format.pack(connection.packer, self._properties[0])
+        """Return the small part, uncompressed, and the large part of the first row."""
+        return row_format.pack(connection.packer, self.properties[0])
 
     def carry_out(self, connection: SqliteConnection) -> tuple[str, ...]:
         """Run all operations, and return the new ETags. Raises the `RowError` of the first refused one."""
-        self._execute = connection.statement.execute
-        self._connection = connection
-        self._etag = connection.etags.getrandbits(63)
-        self._time = time.time_ns() // 1000
-        changes = enumerate(zip(self.operations, self._rows, self._properties, strict=True))
-        return tuple([self._change(index, *change) for index, change in changes])
-
-    def _change(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> str:
-        """Run one operation, and return the row's new ETag. A refused operation changes nothing."""
-        verb = operation.verb
-        if verb is Verb.DELETE or verb is Verb.REPLACE:
-            change = self._delete if verb is Verb.DELETE else self._update
-            if not change(operation.etag, row, properties):
-                stored = self._execute(self._sql.get, (self.partition, row)).fetchone()
-                refused = errors.RowNotFoundError if stored is None else errors.RowChangedError
-                raise refused(operation.row_key, index)
-            return "" if verb is Verb.DELETE else str(self._etag)
-        is_there = False
-        if verb is Verb.INSERT_OR_REPLACE:
-            is_there = self._update(ANY_ETAG, row, properties)
-        elif verb is not Verb.INSERT:
-            is_there = self._merge(index, operation, row, properties)
-        if not is_there:
-            self._insert(index, operation, row, properties)
-        return str(self._etag)
-
-    def _insert(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> None:
-        small, large = self._packed(row, properties)
-        execute = self._execute
-        row_id = execute(self._sql.insert_row, (self._etag, self._time, small, large)).lastrowid
-        try:
-            execute(self._sql.insert_key, (self.partition, row, row_id))
-        except sqlite3.IntegrityError:
-            execute(self._sql.delete_row, (row_id,))
-            raise errors.RowExistsError(operation.row_key, index) from None
-
-    def _update(self, etag: str | None, row: str, properties: dict[str, Value]) -> bool:
-        small, large = self._packed(row, properties)
-        values = (self._etag, self._time, small, large, self.partition, row, etag_number(etag))
-        return self._execute(self._sql.update, values).rowcount > 0
-
-    def _packed(self, row: str, properties: dict[str, Value]) -> tuple[bytes, bytes | None]:
-        small, large = row_format.pack(self._connection.packer, properties)
-        dictionary = self._table.dictionaries(self._connection).newest.get(kind_of(self.partition, row))
-        return small if dictionary is None else dictionary.compress(small), large
-
-    def _delete(self, etag: str | None, row: str, _: dict[str, Value]) -> bool:
-        deleted = self._execute(self._sql.delete, (self.partition, row, etag_number(etag))).rowcount > 0
-        if deleted:
-            self._execute(self._sql.delete_key, (self.partition, row))
-        return deleted
-
-    def _merge(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> bool:
-        found = self._execute(self._sql.get, (self.partition, row)).fetchone()
-        if refused := refusal(operation, index, found and str(found[1])):
-            raise refused
-        if found is None:
-            return False
-        (found,) = self._table.plain(self._connection, [found])
-        stored = row_format.read_row((self.partition,), found)
-        return self._update(ANY_ETAG, row, merge(stored.properties, properties))
+        execute, sql, etags = connection.statement.execute, self._table.sql, []
+        etag, written = connection.etags.getrandbits(63), time.time_ns() // 1000
+        changes = zip(self.operations, self.rows, self.properties, strict=True)
+        for index, (operation, row, properties) in enumerate(changes):
+            place = self.partition, row
+            stored = execute(sql.find, place).fetchone()
+            if refused := refusal(operation, index, stored and str(stored[1])):
+                raise refused
+            if operation.verb is Verb.DELETE:
+                execute(sql.delete_row, stored[:1])
+                execute(sql.delete_key, place)
+                etags.append("")
+                continue
+            if stored and operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE):
+                (found,) = self._table.plain(connection, execute(sql.get, place).fetchall())
+                properties = merge(row_format.read_row(place, found).properties, properties)  # noqa: PLW2901
+            small, large = row_format.pack(connection.packer, properties)
+            dictionary = self._table.dictionaries(connection).newest.get(kind_of(*place))
+            values = etag, written, small if dictionary is None else dictionary.compress(small), large
+            if stored:
+                execute(sql.update_row, (*values, stored[0]))
+            else:
+                execute(sql.insert_key, (*place, execute(sql.insert_row, values).lastrowid))
+            etags.append(str(etag))
+        return tuple(etags)
 
 
 class SqliteTable(row_format.SqlTable):
@@ -428,7 +390,7 @@ class SqliteTable(row_format.SqlTable):
         self.sql = Statements(name)
 
     def dictionaries(self, connection: SqliteConnection, *, again: bool = False) -> Dictionaries:
-        """Return the table's dictionaries. They are read by the first call, and again if `again`."""
+        """Return the table's dictionaries. Reads them on the first call, and again if `again` is set."""
         found = connection.dictionaries.get(self.name)
         if found is None or again:
             is_there = self._store.has_table(self.sql.dictionaries_table)
@@ -442,7 +404,7 @@ class SqliteTable(row_format.SqlTable):
             key, etag, written, small, large = row
             if type(small) is bytes and small[:1] == row_format.MARK:
                 dictionaries = self.dictionaries(connection)
-                if dictionaries.lacks(small):  # another process has just made it
+                if dictionaries.lacks(small):  # another process has made one meanwhile
                     dictionaries = self.dictionaries(connection, again=True)
                 yield key, etag, written, dictionaries.plain(small), large
             else:
@@ -462,7 +424,6 @@ class SqliteTable(row_format.SqlTable):
     async def query_each(
         self, partition_keys: Sequence[str], first: str, last: str
     ) -> list[tuple[Row, ...] | None]:
-        """Read several partitions with one statement."""
         stored = [escape(key) for key in partition_keys]
         values = (json.dumps([*dict.fromkeys(stored)]), escape_bound(first), escape_bound(last))
         with self._store.reading() as connection:
@@ -485,7 +446,7 @@ class SqliteTable(row_format.SqlTable):
             return changes.carry_out(connection)
 
     async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[port.TransactionResult]:
-        """Run several transactions as one SQLite transaction. A refused one is rolled back alone."""
+        """Run several transactions as one SQLite transaction. A refused one is rolled back to a savepoint."""
         checked: list[Changes | Exception] = []
         for partition_key, operations in transactions:
             try:
@@ -498,13 +459,17 @@ class SqliteTable(row_format.SqlTable):
                     return together
                 return [_attempt(each, connection) if isinstance(each, Changes) else each for each in checked]
         except BaseException:
-            self._store.connection().dictionaries.pop(self.name, None)  # a new one was rolled back
+            self._store.connection().dictionaries.pop(self.name, None)  # a new dictionary was rolled back
             raise
 
     def _attempt_together(
         self, checked: Sequence[Changes | Exception], connection: SqliteConnection
     ) -> list[port.TransactionResult] | None:
-        """Run inserts and replacements in few statements. Return None if they are few, share a partition or fail."""
+        """Run many inserts and replacements in few statements. Return their results.
+
+        Changes nothing and returns None if the transactions are few, share a partition, are of another kind, or if one
+        is refused.
+        """
         changes = [each for each in checked if isinstance(each, Changes)]
         if len(changes) < FEWEST_TOGETHER or len({each.partition for each in changes}) < len(changes):
             return None
@@ -527,7 +492,7 @@ class SqliteTable(row_format.SqlTable):
                 first = execute(self.sql.last_id).fetchone()[0] + 1
                 many(self.sql.insert_key, [(*place, id_) for id_, (place, _) in enumerate(inserts, first)])
                 many(self.sql.insert_row_at, [(id_, *row) for id_, (_, row) in enumerate(inserts, first)])
-            is_done = not updates or many(self.sql.update, updates).rowcount == len(updates)
+            is_done = not updates or many(self.sql.update_if_unchanged, updates).rowcount == len(updates)
         except sqlite3.IntegrityError:
             is_done = False
         if not is_done:
@@ -540,7 +505,7 @@ class SqliteTable(row_format.SqlTable):
     def _compressed(
         self, changes: Sequence[Changes], connection: SqliteConnection
     ) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield the compressed small part and the large part of each row. Trains missing and stale dictionaries."""
+        """Return the compressed small part and the large part of each row. Trains missing and stale dictionaries."""
         parts = [each.packed(connection) for each in changes]
         by_kind: defaultdict[str, list[int]] = defaultdict(list)
         for number, each in enumerate(changes):
@@ -561,7 +526,7 @@ class SqliteTable(row_format.SqlTable):
             dictionary is not None and not dictionary.is_stale(compressed)
         ):
             return compressed
-        dictionaries = self.dictionaries(connection, again=True)  # another process may have made one
+        dictionaries = self.dictionaries(connection, again=True)  # another process may have trained one
         newest, number = dictionaries.newest.get(kind), max(dictionaries.by_number, default=0) + 1
         if number > row_format.MOST_DICTIONARIES or (newest and newest.number) != (
             dictionary and dictionary.number
@@ -574,9 +539,8 @@ class SqliteTable(row_format.SqlTable):
         return [*map(made.compress, rows)]
 
     async def barrier(self) -> None:
-        """Commit with an fsync, which also makes all earlier commits durable."""
-        # Commits are appended to one write-ahead log, so this fsync covers all earlier ones. Commits that are no longer
-        # in the log were synced with the database by a checkpoint.
+        # Commits are appended to one write-ahead log, so the fsync of this one covers all earlier ones. Commits that
+        # are no longer in the log were synced with the database by a checkpoint.
         with self._store.reading(outcome_unknown=True) as connection:
             execute = connection.statement.execute
             execute("PRAGMA synchronous=FULL")
@@ -586,7 +550,7 @@ class SqliteTable(row_format.SqlTable):
                 execute("PRAGMA synchronous=NORMAL")
 
     async def scrub(self) -> None:
-        """Rewrite the database without free pages, and truncate the write-ahead log."""
+        """Rewrite the database without free pages, drop unused dictionaries, and truncate the write-ahead log."""
         with self._store.writing() as connection:
             if self.dictionaries(connection, again=True).by_number:
                 values = bytes(range(256)), row_format.MARK
@@ -614,12 +578,13 @@ class SqliteTable(row_format.SqlTable):
             return read_page(bounds, self.plain(connection, cursor), most=most)
 
     def _project_first(self, bounds: Bounds, select: Sequence[str]) -> Page | None:
-        """Read rows in one statement. Return None if one statement cannot return all requested large properties."""
-        # It returns those of the first row, a stream's header or the first of some events, up to `ALONG_BYTES`.
+        """Read rows in one statement. Return None if the statement cannot return all requested large properties."""
+        # It returns the large properties of the first row only (a stream's header or the first of some events), and
+        # these only up to `ALONG_BYTES`.
         with self._store.reading() as connection:
             rows = connection.statement.execute(self.sql.project_first, (bounds[1], *bounds)).fetchall()
             rows = list(self.plain(connection, rows))
-        with suppress(DamagedRowError):  # a full read tells a damaged row from one that was cut
+        with suppress(DamagedRowError):  # a full read distinguishes a corrupt row from one with a large part
             decode = partial(row_format.unpack_some, select, lambda along, length: (along or b"")[:length])
             page = read_page(bounds, rows, decode)
             if page.continuation is None or len(page.rows) == port.PAGE_SIZE:
@@ -630,7 +595,7 @@ class SqliteTable(row_format.SqlTable):
         with self._store.reading() as connection:
             execute = connection.statement.execute
             try:
-                # One transaction, since large parts are read after the small ones.
+                # One transaction, since large parts are read after the small parts.
                 execute("BEGIN")
                 rows = self.plain(connection, execute(sql, bounds).fetchall())
                 read_large = partial(self._read_large, connection)
@@ -650,7 +615,7 @@ class SqliteTable(row_format.SqlTable):
 
 
 def _attempt(changes: Changes, connection: SqliteConnection) -> port.TransactionResult:
-    """Run one of several transactions. If it is refused, roll it back alone and return the error."""
+    """Run one of several transactions. If it is refused, undo its changes and return the error."""
     # A single refused operation has changed nothing, so only several need a savepoint.
     execute, several = connection.statement.execute, len(changes.operations) > 1
     if several:

@@ -198,12 +198,14 @@ def test_a_file_that_stays_locked_is_unavailable_and_nothing_was_written(impatie
 
 
 def test_an_interrupted_transaction_is_undone(table, monkeypatch):
-    def interrupt(*_arguments):
-        raise KeyboardInterrupt
+    def interrupt(_operation, index, _stored):
+        if index:
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr("eventstore.backends.sqlite.Changes._delete", interrupt)
+    monkeypatch.setattr("eventstore.backends.sqlite.refusal", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        drive(table.transact("p", [Operation.insert("a", {}), Operation.delete("b")]))
+        drive(table.transact("p", [Operation.insert("a", {}), Operation.insert("b", {})]))
+    monkeypatch.undo()
 
     assert drive(table.get("p", "a")) is None
     insert(table, "a")
