@@ -2,6 +2,8 @@
 
 An algorithm awaits only tables and `publish`, and each call to a table is one atomic operation. Clock, ids and sleep
 are passed in, so that the model checker can run the shipped coroutines through all interleavings.
+
+All algorithms decide on dead letters by `Refusals`.
 """
 
 import uuid
@@ -26,7 +28,7 @@ from runtime.versions.dead_letters import Letter, Letters, LetterState
 from runtime.versions.stream import is_key
 
 Publish = Callable[[Output], Awaitable[None]]
-"""Sends one output, perhaps repeatedly. Any exception ends the attempt."""
+"""Sends one output, perhaps repeatedly. An exception ends the attempt at the message."""
 
 AT_ONCE = timedelta()  # a minimum age of zero
 
@@ -49,12 +51,15 @@ class Algorithm(Protocol):
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
         """Finish messages that crashed workers left unfinished: publish their outputs. Return the number of messages.
 
-        Skips messages handled less than `older_than` ago, because their attempt may still run. Sweeping them is safe,
-        but may publish their outputs twice.
+        Skips messages handled less than `older_than` ago, because their attempt may still run. Sweeping such a message
+        is safe, but may publish its outputs twice.
         """
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Forget ids of messages processed more than `older_than` ago: later copies are new. Return their number."""
+        """Forget the ids of messages processed more than `older_than` ago, and return their number.
+
+        Later copies of these messages are handled as new ones. `dry_run` only counts.
+        """
 
 
 NewId = Callable[[], str]  # returns an alphanumeric id that is unique across processes
@@ -116,7 +121,7 @@ async def publish_all(table: Table, publish: Publish, outputs: Iterable[Output])
 
 
 class Refusals:
-    """The dead letters of one stream while its deliveries are decided, each change with its delivery's position."""
+    """The dead letters of one stream while its deliveries are decided. Each change has the position of its delivery."""
 
     def __init__(self, letters: Letters, batch: BatchContext, numbers: Sequence[int] | None = None) -> None:
         self._before = letters
@@ -138,7 +143,7 @@ class Refusals:
         return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
 
     def refusal(self, position: int, message: Prepared, *, waits: bool = True) -> Outcome | None:
-        """Return the outcome if a dead letter decides on an unknown message. `waits`: whether it may be held back."""
+        """Return the outcome of a new message that a dead letter rejects, or `None`. `waits`: it may be held back."""
         if not self.kept:
             return None
         own = self._own(position, message.key, message.fingerprint)
@@ -153,7 +158,7 @@ class Refusals:
         return letter is not None and self._is_redriven(letter)
 
     def refused_by_redrive(self, position: int, message: Prepared) -> Outcome | None:
-        """Return the outcome of a dead letter that another attempt at this redrive rejected, if so."""
+        """Return the outcome of a message that another attempt at this redrive rejected, or `None`."""
         if not self.kept or not self._batch.is_redrive:
             return None
         own = self._own(position, message.key, message.fingerprint)
@@ -200,7 +205,7 @@ class Refusals:
         return letter.size <= min(limits.MAX_LETTER_BYTES, room)
 
     def processed(self, position: int, key: IdKey, content: bytes) -> None:
-        """Remove the dead letters of a processed message, but not those of another one with its id."""
+        """Remove the dead letters of a processed message, but not the dead letters of another message with its id."""
         if self._batch.is_redrive:
             own = self._own(position, key, content)
             processed = [] if own is None else [own]
@@ -235,7 +240,7 @@ class Refusals:
         return sum(position < decided for position in self._beyond_limit)
 
     def _may_be_attempted_again(self, letter: Letter) -> bool:
-        """Return whether the batch that last rejected a dead letter may be attempted again. True if that is unknown."""
+        """Return whether the batch that last rejected a dead letter may be attempted again, or True if unknown."""
         batch = self._batch
         if letter.batch is None:
             return False
@@ -262,7 +267,7 @@ class Refusals:
         return batch.is_finished(letter.batch, letter.batch_number)
 
     def _own(self, position: int, key: IdKey, content: bytes) -> Letter | None:
-        """Return the dead letter of a delivery, if any. A redrive finds it by number or id: its body may differ."""
+        """Return the dead letter of a delivery, or `None`. A redrive ignores the body, which may have been edited."""
         named = None if self._given is None else self.kept.get(self._given[position])
         found = named or self._find(key, content)
         if found is not None or self._given is not None or not self._batch.is_redrive:
@@ -291,14 +296,14 @@ class Refusals:
 
 
 def decided_before(refusals: Refusals, position: int, message: Prepared, refused: Outcome) -> Outcome:
-    """Return the outcome of a message whose id was processed, or of an earlier rejection for another reason."""
+    """Return the outcome of a message with a processed id: an earlier rejection precedes `refused` as `id_reused`."""
     if refused.reason is not Reason.ID_REUSED:
         return refused
     return refusals.refusal(position, message, waits=False) or refused
 
 
 def letter_of(refused: Outcome, batch: BatchContext, now: int) -> Letter:
-    """Return a new dead letter, still without number and fingerprint."""
+    """Return the dead letter of a rejected delivery, still without number and fingerprint."""
     if refused.reason is None:
         raise AssertionError("Only dead letters are kept.")
     envelope = refused.envelope

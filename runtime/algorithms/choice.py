@@ -1,4 +1,4 @@
-"""Make algorithms by name."""
+"""Make algorithms by name, and check the options that belong to one of them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ _FILE = "sqlite:///"
 
 
 class BatchAlgorithm(Protocol):
-    """Processes the ordered messages of a batch for one handler, one stream at a time."""
+    """Processes the sorted messages of a batch for one handler, one stream at a time."""
 
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
@@ -60,14 +60,13 @@ def make_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, Algor
     """Return an algorithm for each handler of the app, by handler name. Raises `UsageError` for an unknown name."""
     check_name(name)
     if name != "state-based":
-        outboxes = make_outboxes(name, given)
         return {
-            each: outbox.OutboxOneByOne(algorithm=outboxes[each], publish=given.publish) for each in outboxes
+            handler: outbox.OutboxOneByOne(algorithm=algorithm, publish=given.publish)
+            for handler, algorithm in make_outboxes(name, given).items()
         }
-    state_based = _make_state_based(given)
     return {
-        each: StateBasedOneByOne(state_based[each], given.publish, given.consumer_batches)
-        for each in state_based
+        handler: StateBasedOneByOne(algorithm, given.publish, given.consumer_batches)
+        for handler, algorithm in _make_state_based(given).items()
     }
 
 
@@ -102,7 +101,10 @@ def _make_state_based(given: Dependencies) -> dict[str, StateBased]:
 
 
 def described_algorithm(name: str, place: tuple[str, str] | None) -> str:
-    """Return the description of an algorithm for the ledger. `place`: the table of ids or tokens, if any."""
+    """Return the description of an algorithm that the ledger records.
+
+    `place`: URL and name of the table of ids or tokens, if that is not the table of states.
+    """
     if place is None:
         return name
     url, table = connect(place[0]).url, place[1]
@@ -129,7 +131,7 @@ def check_swept(name: str) -> None:
 def check_stores(
     name: str, *, deduplication_store: object, token_store: object, documents: object = None
 ) -> None:
-    """Raise `UsageError` if a store is configured that the algorithm does not use."""
+    """Raise `UsageError` if a store is configured that the algorithm does not use. `None`: not configured."""
     for given, store, algorithm in (
         (deduplication_store, "deduplication store", "deduplication-store"),
         (token_store, "token store", "tokens"),

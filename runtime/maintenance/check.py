@@ -37,13 +37,13 @@ from runtime.versions.head import is_of_state
 from runtime.versions.properties import number, reading_row, shown, text
 
 ISSUED = "_issued"  # the partition of logs whose tokens were issued
-MOST_FAULTS = 1000  # the maximum number of faults of a range that are kept to be shown
+MOST_FAULTS = 1000  # the maximum number of faults of a range that are kept and shown
 _ALL = KeyRange()
 
 
 @dataclass(slots=True)
 class Checked:
-    """The result of a check: numbers of rows, streams and faults, and up to `MOST_FAULTS` faults of each kind."""
+    """The result of a check: counts, and up to `MOST_FAULTS` faults, both left and repaired."""
 
     rows: int = 0
     streams: int = 0
@@ -78,14 +78,17 @@ class Checked:
 
 
 async def check_table(table: Table, keys: KeyRange = _ALL, *, repair: bool = False) -> Checked:
-    """Check a key range. Costs one request for every 1,000 rows or 4 MiB, and three or more per corrupt partition."""
+    """Check a key range, and repair derived rows if `repair` is set.
+
+    Costs one request for every 1,000 rows or 4 MiB, and three or more per corrupt partition.
+    """
     checked, used = Checked(), []
-    check: PartitionCheck | None = None
+    check: _PartitionCheck | None = None
     async for row in read_range(table, None, keys, substitute=DamagedRow.of):
         if check is None or check.key != row.partition_key:
             if check is not None:
                 await _finish(table, check, checked, repair=repair)
-            check = PartitionCheck(row.partition_key)
+            check = _PartitionCheck(row.partition_key)
         checked.rows += 1
         check.add(row)
         if row.partition_key.startswith(stores.PARTITION) and row.properties.get(stores.USED) is True:
@@ -96,18 +99,18 @@ async def check_table(table: Table, keys: KeyRange = _ALL, *, repair: bool = Fal
     return checked
 
 
-async def _finish(table: Table, check: PartitionCheck, checked: Checked, *, repair: bool) -> None:
-    """Add the faults that a second read confirms. The partition may have been written to during the first read."""
+async def _finish(table: Table, check: _PartitionCheck, checked: Checked, *, repair: bool) -> None:
+    """Add the faults that a second read confirms, as the partition may have changed during the first read."""
     faults = check.compared()
     checked.streams += isinstance(check.of_object, StreamCheck)
     if not faults:
         return
-    again = PartitionCheck(check.key)
+    again = _PartitionCheck(check.key)
     async for page in pages(partial(table.query, check.key, "!", "~"), DamagedRow.of):
         for row in page.rows:
             again.add(row)
     found, guard = again.compared(), again.guard
-    if guard is None or isinstance(again.of_object, LedgerCheck):
+    if guard is None or isinstance(again.of_object, _LedgerCheck):
         # No row changes with every write, so a read may be inconsistent: report only faults of both reads.
         found = [fault for fault in found if fault in faults]
     else:
@@ -119,8 +122,8 @@ async def _finish(table: Table, check: PartitionCheck, checked: Checked, *, repa
         checked.add(found, repaired=is_repaired)
 
 
-async def _rebuild(table: Table, check: PartitionCheck) -> bool:
-    """Write rebuilt rows. Return False if the partition was written to concurrently."""
+async def _rebuild(table: Table, check: _PartitionCheck) -> bool:
+    """Write the rebuilt rows. Return whether that succeeded: not if the partition changed meanwhile."""
     rebuilt, guard = check.rebuilt, check.guard
     kept: Properties = {}
     if guard is not None:
@@ -138,27 +141,26 @@ async def _rebuild(table: Table, check: PartitionCheck) -> bool:
     return True
 
 
-class PartitionCheck(RowsCheck):
+class _PartitionCheck(RowsCheck):
     """Checks one partition: the rows of its stream or entity, and all other rows."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
         self.of_object: RowsCheck | None = None
         if key == ledger.PARTITION:
-            self.of_object = LedgerCheck()
+            self.of_object = _LedgerCheck()
         elif key == records.PARTITION:
-            self.of_object = PublishingCheck()
+            self.of_object = _PublishingCheck()
         self._is_foreign = False
         self._is_marked = False
 
     def add(self, row: Row) -> None:
-        """Check a row, and report a corrupt one."""
         if self.of_object is None and not isinstance(row, DamagedRow):
             if row.row_key == HEADER and is_of_state(row.properties):
                 self.of_object = StreamCheck(row)
                 return
             if row.row_key == ENTITY:
-                self.of_object = EntityCheck(row)
+                self.of_object = _EntityCheck(row)
                 return
         is_separate = row.row_key == documents.MARKER or row.row_key.startswith((PROCESSED, documents.PREFIX))
         if self.of_object is not None and not is_separate:
@@ -169,7 +171,6 @@ class PartitionCheck(RowsCheck):
             self._find_owner(row, is_separate=is_separate)
 
     def take(self, row: Row) -> None:
-        """Check a row of neither a stream nor an entity. Raises `StoredDataError`."""
         check_row(row)
 
     def compared(self) -> list[Fault]:
@@ -206,7 +207,7 @@ class PartitionCheck(RowsCheck):
             self.report(key, "has the row key of an entity or marker, but is neither")
 
 
-class EntityCheck(RowsCheck):
+class _EntityCheck(RowsCheck):
     """Checks that an entity and its dead letters decode, and that the counts in the entity are right."""
 
     def __init__(self, row: Row) -> None:
@@ -215,14 +216,12 @@ class EntityCheck(RowsCheck):
         self._letters = LettersCheck()
 
     def take(self, row: Row) -> None:
-        """Check another row of the entity's partition. Raises `StoredDataError`."""
         if row.row_key.startswith(dead_letters_storage.PREFIX):
             self._letters.take(row)
         else:
             self.report(row.row_key, "is not a row of an entity")
 
     def compare(self) -> None:
-        """Compare the entity with its dead letters and entries."""
         stored = self._row.properties
         wrong, is_certain = self._letters.recounted(stored)
         if stored.get("LetterRows", 0) != self._letters.rows:
@@ -270,7 +269,7 @@ class _Batch(NamedTuple):
     is_reprocessing: bool
 
 
-class LedgerCheck(RowsCheck):
+class _LedgerCheck(RowsCheck):
     """Checks that counter, markers and batches of the ledger agree. Needs a few hundred bytes of memory per batch."""
 
     def __init__(self) -> None:
@@ -280,7 +279,6 @@ class LedgerCheck(RowsCheck):
         self._batches: dict[str, _Batch] = {}
 
     def take(self, row: Row) -> None:
-        """Check a row. Raises `StoredDataError`."""
         if row.row_key == ledger.COUNTER:
             self.guard = row
             self._counter = ledger.read_counter(row)
@@ -295,7 +293,6 @@ class LedgerCheck(RowsCheck):
             self._batches[row.row_key] = _Batch(marker.row_key, marker.properties, *of_record)
 
     def compare(self) -> None:
-        """Compare the rows with each other."""
         if self._counter is not None:
             self._compare_counter(self._counter)
             self._compare_markers()
@@ -348,7 +345,7 @@ def _typed(properties: Properties) -> dict[str, tuple[type, Value]]:
     return {name: (type(value), value) for name, value in properties.items()}
 
 
-class PublishingCheck(RowsCheck):
+class _PublishingCheck(RowsCheck):
     """Checks that each slice and record belongs to a publication. Its faults cannot be repaired."""
 
     def __init__(self) -> None:
@@ -357,7 +354,6 @@ class PublishingCheck(RowsCheck):
         self._parts: list[tuple[str, str, int]] = []
 
     def take(self, row: Row) -> None:
-        """Check a row. Raises `StoredDataError`."""
         kind, key = row.row_key[:2], row.row_key[2:]
         if kind == records.PUBLICATION:
             self._slices[key] = records.read_publication(row).slices
@@ -371,7 +367,6 @@ class PublishingCheck(RowsCheck):
             self.report(row.row_key, "is not a row of a publication")
 
     def compare(self) -> None:
-        """Compare the rows with each other."""
         for row_key, key, slice_ in self._parts:
             slices = self._slices.get(key)
             if slices is None and records.PUBLICATION + key not in self.unreadable:
@@ -424,6 +419,8 @@ def _read_token(row: Row) -> None:
         raise StoredDataError(problem, row.row_key, row.partition_key)
 
 
+# By partition key, or its prefix if that ends with a dot: how to read a row, the pattern of its key, and the problem
+# of a key that does not match.
 _SEPARATE: Mapping[str, tuple[Callable[[Row], object], str, str]] = {
     dead_letters.PARTITION: (dead_letters.check_letter, ".*", ""),
     policies.PARTITION: (_read_policy, ".*", ""),
@@ -433,14 +430,10 @@ _SEPARATE: Mapping[str, tuple[Callable[[Row], object], str, str]] = {
     stores.PARTITION: (_read_token, ".*", ""),
     last_hop.PARTITION: (last_hop.read_key, f"{PROCESSED}.*", "is not the key of a delivery"),
 }
-"""How to read a row, the form of its key, and the problem of another key.
-
-By partition key, or by its prefix if that ends with a dot.
-"""
 
 
 async def _orphaned_tokens(table: Table, used: Sequence[Row]) -> list[Fault]:
-    """Report used tokens that no entity will delete. Costs one request for every 1,000 entities and one per fault."""
+    """Return used tokens that no entity will delete. Costs one request for every 1,000 entities and one per fault."""
     if not used:
         return []
     incoming, handlers, unknown = set[stores.Token](), set[str](), set[str]()

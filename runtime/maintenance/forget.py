@@ -1,7 +1,7 @@
 """Erase a business object: delete its rows and documents, and leave a tombstone.
 
-The steps are ordered so that a crash leaves an object that rejects messages, and forgetting it again resumes: write a
-tombstone that rejects messages, delete rows, then reduce the tombstone to a minimum.
+The steps: write a tombstone that rejects messages, delete rows, then reduce the tombstone to a minimum. After a crash
+the object rejects messages, and forgetting it again resumes.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def read_object(table: Table, handler: str, business_id: str) -> BusinessO
 
 
 async def rows_of(table: Table, key: str) -> AsyncIterator[Sequence[Row]]:
-    """Yield an object's rows (keys only) without tombstones and registrations. Costs one request for every 1,000."""
+    """Yield pages of an object's row keys, without tombstones and registrations. Costs one request for every 1,000."""
     kept = {HEADER, ENTITY}
     async for page in pages(partial(table.query, key, "", "\uffff", select=[])):
         yield [row for row in page.rows if row.row_key not in kept and not is_registration(row.row_key)]
@@ -101,11 +101,33 @@ async def forget(
     """Erase an object, leave a tombstone, and return whether the object existed.
 
     `restart` begins a new history, for which messages enqueued up to `now`, or at an unknown time, are too late.
-    Otherwise the tombstone rejects all messages. Costs one request for every 99 rows and ten more, two per token, and
-    one per document. Raises `UsageError` if a policy holds the object, and `RetriesExhaustedError`.
+    Otherwise the tombstone rejects all messages. Costs ten requests, one more for every 99 rows, two per token, and one
+    per document. Raises `UsageError` if a policy holds the object, and `RetriesExhaustedError`.
     """
-    scope = Scope(handler, business_id)
-    attempt = partial(_forget_once, tables, scope, now, restart=restart, documents=documents)
+
+    async def attempt() -> bool:
+        found = await read_object(tables.states, handler, business_id)
+        if found is None:
+            return False
+        if await is_held(tables.states, found.key):
+            raise UsageError(
+                f"{found.key} is held by a policy. Lift the hold first (`truncate --policy remove --hold`)."
+            )
+        erasure = _Erasure(tables, found, now)
+        try:
+            await erasure.write_tombstones()
+            await erasure.delete_elsewhere()
+            if tables.deduplication_store is not tables.states:
+                await erasure.delete_ids()
+            if documents is not None:
+                await erasure.delete_documents(documents, object_folder(handler, business_id))
+            await erasure.delete_rows()
+            await erasure.strip(Tombstone(now, refuses=not restart))
+        except RowError as error:
+            raise ConcurrencyConflictError(found.key, str(error)) from error
+        await tables.states.barrier()
+        return True
+
     return await until_undisturbed(retries.beside(*tables), attempt)
 
 
@@ -116,66 +138,28 @@ async def scrub(tables: Tables) -> None:
             await table.scrub()
 
 
-async def _forget_once(
-    tables: Tables, scope: Scope, now: int, *, restart: bool, documents: ListedDocuments | None
-) -> bool:
-    found = await read_object(tables.states, scope.handler or "", scope.business_id or "")
-    if found is None:
-        return False
-    if await is_held(tables.states, found.key):
-        raise UsageError(
-            f"{found.key} is held by a policy. Lift the hold first (`truncate --policy remove --hold`)."
-        )
-    try:
-        tombstones = _Tombstones(tables.states, found)
-        await tombstones.refuse(now)
-        await _delete_elsewhere(tables, scope, tombstones, now)
-        if tables.deduplication_store is not tables.states:
-            await _delete_ids(tables.deduplication_store, found.key, tombstones)
-        if documents is not None:
-            await _delete_documents(tables.states, documents, scope, tombstones, now)
-        async for rows in rows_of(tables.states, found.key):
-            for at in range(0, len(rows), MAX_OPERATIONS - 1):
-                deletions = [Operation.delete(row.row_key) for row in rows[at : at + MAX_OPERATIONS - 1]]
-                await tombstones.touch(deletions)
-        await tombstones.strip(Tombstone(now, refuses=not restart))
-    except RowError as error:
-        raise ConcurrencyConflictError(found.key, str(error)) from error
-    await tables.states.barrier()
-    return True
-
-
-async def _delete_ids(store: Table, key: str, tombstones: _Tombstones) -> None:
-    """Delete the processed ids in a separate table, conditionally, because no transaction spans both tables."""
-    async for ids in rows_of(store, key):
-        if ids:
-            await tombstones.touch()
-        for at in range(0, len(ids), MAX_OPERATIONS):
-            some = [Operation.delete(row.row_key, row.etag) for row in ids[at : at + MAX_OPERATIONS]]
-            await store.transact(key, some)
-
-
-class _Tombstones:
-    """The tombstones of an object that is being forgotten: its header, its entity, or both.
+class _Erasure:
+    """The steps that erase an object. Its tombstones are its header, its entity, or both.
 
     Writes are conditional, and raise `RowError` after a conflict. Another process may finish the erasure, and a new
     history may begin. So rows of the object are deleted in a transaction with `touch`, and rows elsewhere are read
     before a `touch` and deleted by ETag: both fail if the rows belong to the new history.
     """
 
-    def __init__(self, table: Table, found: BusinessObject) -> None:
-        self._table = table
-        self.found = found
+    def __init__(self, tables: Tables, found: BusinessObject, now: int) -> None:
+        self._tables = tables
+        self._found = found
+        self._now = now
         self._head = found.head
         self._stream_etag = (found.stream.etag if found.stream else None) or ""
         self._entity_etag = (found.entity.etag if found.entity else None) or ""
 
-    async def refuse(self, now: int) -> None:
+    async def write_tombstones(self) -> None:
         """Write tombstones that reject messages and record how to resume the erasure. Costs one request each."""
-        stream, head, entity = self.found.stream, self._head, self.found.entity
+        stream, head, entity, now = self._found.stream, self._head, self._found.entity, self._now
         if stream is not None and head is not None:
             # Senders' clocks may be ahead.
-            horizon = max(filter(None, (now, self.found.newest, head.horizon)))
+            horizon = max(filter(None, (now, self._found.newest, head.horizon)))
             self._head = _bare(head, Tombstone(now), horizon)
             numbers = {"Version": stream.version, "FirstVersion": stream.version + 1}
             header = {**numbers, **self._head.properties()}
@@ -184,26 +168,76 @@ class _Tombstones:
             refusing = replace(entity, tombstone=Tombstone(now))
             await self._write(Operation.replace(ENTITY, refusing.properties(), self._entity_etag))
 
+    async def delete_elsewhere(self) -> None:
+        """Delete the object's tokens, rules and records of publications."""
+        states, (handler, _, business_id) = self._tables.states, self._found.key.partition("-")
+        token_store, policies = TokenStore(self._tables.token_store), Policies(states, lambda: self._now)
+        tokens, policy = (
+            await token_store.find(self._found.tokens),
+            await policies.get(Scope(handler, business_id)),
+        )
+        letters = await letters_of(states, handler, business_id)
+        if not (tokens or policy.rules or letters):
+            return
+        await self.touch()
+        for token in tokens:
+            await token_store.delete(*token)
+        if tokens:
+            await token_store.flush()
+        await policies.remove_rules_of(policy)
+        await delete_letters(states, letters)
+
+    async def delete_ids(self) -> None:
+        """Delete the processed ids in a separate table, conditionally, because no transaction spans both tables."""
+        store, key = self._tables.deduplication_store, self._found.key
+        async for ids in rows_of(store, key):
+            if ids:
+                await self.touch()
+            for at in range(0, len(ids), MAX_OPERATIONS):
+                some = ids[at : at + MAX_OPERATIONS]
+                await store.transact(key, [Operation.delete(row.row_key, row.etag) for row in some])
+
+    async def delete_documents(self, documents: ListedDocuments, folder: str) -> None:
+        """Give up the attempts that may store documents, and delete the documents in the object's folder."""
+        attempts = await registrations_of(self._tables.states, self._found.key)
+        await self.touch()
+        # An attempt cannot commit any longer, but may still store a document, which a sweep deletes.
+        for registration in attempts:
+            if registration.given_up_at is None:
+                await give_up(self._tables.states, registration, self._now)
+        names = await documents.names(folder)
+        await self.touch()
+        for name in names:
+            await documents.delete(name)
+        await documents.remove(folder)
+
+    async def delete_rows(self) -> None:
+        """Delete the rows of the object's partition, except for the tombstones."""
+        async for rows in rows_of(self._tables.states, self._found.key):
+            for at in range(0, len(rows), MAX_OPERATIONS - 1):
+                some = rows[at : at + MAX_OPERATIONS - 1]
+                await self.touch([Operation.delete(row.row_key) for row in some])
+
     async def touch(self, changes: Sequence[Operation] = ()) -> None:
         """Write a tombstone, and apply other operations to the partition in the same transaction. Costs one request."""
         row_key, etag = HEADER, self._stream_etag
-        if self.found.stream is None:
+        if self._found.stream is None:
             row_key, etag = ENTITY, self._entity_etag
         await self._write(Operation.merge(row_key, {"Refuses": True}, etag), *changes)
 
     async def strip(self, tombstone: Tombstone) -> None:
         """Replace the tombstones by minimal ones. Costs one request."""
-        changes, entity = [], self.found.entity
+        changes, entity = [], self._found.entity
         if self._head is not None:
             head = _bare(self._head, tombstone, self._head.horizon or tombstone.at)
             changes.append(Operation.replace(HEADER, {"Version": 0, **head.properties()}, self._stream_etag))
         if entity is not None:
-            bare = Entity(self.found.key, entity.algorithm, b"", entity.schema, tombstone=tombstone)
+            bare = Entity(self._found.key, entity.algorithm, b"", entity.schema, tombstone=tombstone)
             changes.append(Operation.replace(ENTITY, bare.properties(), self._entity_etag))
-        await self._table.transact(self.found.key, changes)
+        await self._tables.states.transact(self._found.key, changes)
 
     async def _write(self, change: Operation, *others: Operation) -> None:
-        etag, *_ = await self._table.transact(self.found.key, [change, *others])
+        etag, *_ = await self._tables.states.transact(self._found.key, [change, *others])
         if change.row_key == HEADER:
             self._stream_etag = etag
         else:
@@ -214,39 +248,6 @@ def _bare(head: Head, tombstone: Tombstone, horizon: int) -> Head:
     return Head(
         None, head.schema, last_now=tombstone.at, horizon=horizon, undated_cut=True, tombstone=tombstone
     )
-
-
-async def _delete_elsewhere(tables: Tables, scope: Scope, tombstones: _Tombstones, now: int) -> None:
-    """Delete an object's tokens, rules and records of publications. Raises `RowError` on a conflict."""
-    token_store, policies = TokenStore(tables.token_store), Policies(tables.states, lambda: now)
-    tokens, policy = await token_store.find(tombstones.found.tokens), await policies.get(scope)
-    letters = await letters_of(tables.states, scope.handler or "", scope.business_id or "")
-    if not (tokens or policy.rules or letters):
-        return
-    await tombstones.touch()
-    for token in tokens:
-        await token_store.delete(*token)
-    if tokens:
-        await token_store.flush()
-    await policies.remove_rules_of(policy)
-    await delete_letters(tables.states, letters)
-
-
-async def _delete_documents(
-    table: Table, documents: ListedDocuments, scope: Scope, tombstones: _Tombstones, now: int
-) -> None:
-    folder = object_folder(scope.handler or "", scope.business_id or "")
-    attempts = await registrations_of(table, tombstones.found.key)
-    await tombstones.touch()
-    # An attempt cannot commit any longer, but may still store a document, which a sweep deletes.
-    for registration in attempts:
-        if registration.given_up_at is None:
-            await give_up(table, registration, now)
-    names = await documents.names(folder)
-    await tombstones.touch()
-    for name in names:
-        await documents.delete(name)
-    await documents.remove(folder)
 
 
 async def referenced_documents(table: Table, handler: str, business_id: str) -> list[str]:
@@ -277,7 +278,7 @@ class Trace:
 
 
 async def find_trace(tables: Tables, handler: str, business_id: str) -> Trace | None:
-    """Summarize an object; None if it does not exist. Reads its keys, its header, and all records of publications."""
+    """Summarize an object, or return None if it does not exist. Reads all its row keys, and all publication records."""
     found = await read_object(tables.states, handler, business_id)
     if found is None:
         return None

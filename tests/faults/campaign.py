@@ -19,7 +19,7 @@ from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.state_based.decide import Decider
 from runtime.algorithms.state_based.replay import Copy
-from runtime.algorithms.state_based.transaction import CommitDraft
+from runtime.algorithms.state_based.draft import CommitDraft
 from runtime.messages.envelope import id_key
 from runtime.messages.outcome import Outcome, Status
 from runtime.spark.commit import BatchFolders

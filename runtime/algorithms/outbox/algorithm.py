@@ -1,14 +1,14 @@
 """The algorithms with an outbox: alone, with a deduplication store, and with tokens.
 
-They share the steps load, check, invoke, store, publish, finish.
+The algorithms share the steps load, check, invoke, store, publish, finish.
 
 One conditional write changes the state of an entity and adds an outbox entry with the outputs of each message. Then the
 outputs are published, and the message is finished. The algorithms differ in how they recognise a finished message.
 
 A batch publishes by committing its outcomes, so it takes two passes: `process` stores entries, and `finish` runs after
 the commit. If the first pass finished messages, a restarted task would find them finished and have nothing to publish.
-An entry belongs to its batch until the batch is published or abandoned. Other batches may publish the outputs of the
-entry again, but not finish it.
+An entry belongs to its batch until the batch is published or abandoned. Until then, other batches may publish the
+outputs of the entry again, but must not finish its message.
 """
 
 from abc import ABC, abstractmethod
@@ -73,7 +73,7 @@ class OutboxAlgorithm(ABC):
         return outcomes
 
     def storable(self, delivery: Delivery) -> Delivery:
-        """Return the delivery, marked as a dead letter if its business id is too long for a key."""
+        """Return the delivery, or its dead letter if its business id is too long for a key."""
         if not isinstance(delivery, Outcome):
             try:
                 escape(self.entities.key(delivery.business_id))
@@ -88,7 +88,10 @@ class OutboxAlgorithm(ABC):
         seen: Seen = NOTHING,
         letters: Sequence[int] | None = None,
     ) -> tuple[Entity, list[Outcome]]:
-        """Load an entity, handle deliveries, and store it once. Stop early if no more dead letters fit."""
+        """Load an entity, handle deliveries, and store the entity once. Return the entity and the outcomes.
+
+        Stops early if no more dead letters fit into the transaction. `letters`: the numbers of redriven dead letters.
+        """
         loaded = entity = await self.entities.load(self.entities.key(business_id))
         refusals = Refusals(entity.letters, self.batch, letters)
         attempts: dict[IdKey, str] = {}
@@ -219,7 +222,10 @@ class OutboxAlgorithm(ABC):
         return self.refused(message, Reason.ID_REUSED, problem)
 
     async def finish(self, business_id: str, message_ids: Collection[IdKey]) -> None:
-        """Finish messages of an entity after their commit (second pass), not of other open batches. Idempotent."""
+        """Finish messages of an entity after the commit of their outcomes (second pass). Idempotent.
+
+        Skips messages that belong to other open batches.
+        """
 
         async def finish_once() -> None:
             entity = await self.entities.load(self.entities.key(business_id))
@@ -230,18 +236,22 @@ class OutboxAlgorithm(ABC):
         await until_undisturbed(self.retries, finish_once)
 
     async def unfinished(self, business_id: str, latest: int) -> list[Outcome]:
-        """Return messages of an entity whose worker or batch died, to be committed and then finished."""
+        """Return outcomes of the messages of an entity that a dead worker or an abandoned batch left unfinished.
+
+        The caller commits the outcomes, then calls `finish`. Skips single messages handled after `latest`.
+        """
         key = self.entities.key(business_id)
         entity, left = await until_undisturbed(self.retries, partial(self.make_unfinished_ready, key, latest))
         outcomes, name = [], self.handler.name
         for id_ in left:
-            entry, envelope = entity.outbox[id_], Envelope(id_text(id_), entity.outbox[id_].type, "")
-            found = Outcome(envelope, name, business_id, Status.DUPLICATE, version=entry.version)
-            outcomes.append(found._replace(outputs=entry.to_publish))
+            version, outputs = entity.outbox[id_].version, entity.outbox[id_].to_publish
+            envelope = Envelope(id_text(id_), entity.outbox[id_].type, "")
+            found = Outcome(envelope, name, business_id, Status.DUPLICATE, version=version, outputs=outputs)
+            outcomes.append(found)
         return outcomes
 
     async def make_unfinished_ready(self, key: str, latest: int) -> tuple[Entity, list[IdKey]]:
-        """Load an entity, and prepare the outputs of its abandoned messages. Return the entity and the message ids."""
+        """Load an entity, and prepare the outputs of its leftover messages. Return the entity and their message ids."""
         entity = await self.entities.load(key)
         single = entity.pending_of(lambda batch: batch is None)
         old = [id_ for id_ in single if entity.outbox[id_].now <= latest]
@@ -302,7 +312,7 @@ class OutboxAlgorithm(ABC):
         return None
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
-        """Prepare an entity for publishing, and return it. `attempts`: the attempt that handled each message id."""
+        """Prepare the outputs of messages for publishing. Return the entity. `attempts`: the attempt by message id."""
         return entity
 
     @abstractmethod
@@ -318,7 +328,7 @@ class OutboxAlgorithm(ABC):
         await self.forget(entity, [message.key])
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
-        """Forget messages of an entity that were processed up to `latest`, in microseconds. Return how many."""
+        """Forget messages of an entity that were processed up to `latest`, in microseconds. Return their number."""
         return 0
 
 
@@ -340,7 +350,7 @@ class OutboxOneByOne:
         return await until_undisturbed(algorithm.retries, partial(self.attempt, algorithm, message))
 
     async def attempt(self, algorithm: OutboxAlgorithm, message: Delivery) -> Outcome:
-        """Make one attempt at a message."""
+        """Handle, publish and finish a message once. A conflict or timeout is raised, not retried."""
         entity, (outcome,) = await algorithm.attempt(message.business_id or "", [message])
         if isinstance(message, Outcome) or outcome.is_dead_letter:
             await publish_all(algorithm.table, self.publish, ())
@@ -355,12 +365,15 @@ class OutboxOneByOne:
     async def publish_outputs(
         self, entity: Entity, message_ids: Collection[IdKey], cause: Headers = None
     ) -> None:
-        """Publish the unpublished outputs of messages, after making the commit durable."""
+        """Publish the unpublished outputs of messages, after making the commit durable. `cause`: trace headers."""
         outputs = [output for key in message_ids for output in entity.outbox[key].to_publish]
         await publish_all(self.algorithm.table, self.publish, _traced(outputs, cause))
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Publish the outputs of messages of crashed workers, and finish these. Return their number."""
+        """Publish the outputs of messages that crashed workers left unfinished, and finish these messages.
+
+        Return the number of messages.
+        """
         latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
         sweep, keys = partial(self._sweep, latest=latest), algorithm.entities.unfinished()
         return sum([await until_undisturbed(algorithm.retries, partial(sweep, key)) async for key in keys])
@@ -396,9 +409,8 @@ def _entry(entity: Entity, key: IdKey) -> Entry:
 class Outbox(OutboxAlgorithm):
     """Keeps the ids of processed messages in the entity.
 
-    A message with an entry is a duplicate: its unpublished outputs are published, and nothing else happens. Because
-    outputs are stored, handlers need not be deterministic. Copies delivered after `evict` forgot the id are processed
-    again.
+    A message with an entry is a duplicate: only its unpublished outputs are published. Because outputs are stored,
+    handlers need not be deterministic. Copies delivered after `evict` forgot the id are processed again.
 
     After Masternak and Pobiega, "Improving outbox" (exactly-once.github.io), first listing. Costs three requests for a
     new message (two if it has no outputs), and one for a duplicate.
@@ -407,7 +419,7 @@ class Outbox(OutboxAlgorithm):
     name: str = "outbox"
 
     def invoke(self, entity: Entity, message: Prepared, attempt: str) -> Entity | Outcome:
-        """Call the handler. The same write also finishes a single message that has no outputs."""
+        """Call the handler. Return the entity to store, in which a single message without outputs is finished."""
         changed = super().invoke(entity, message, attempt)
         if isinstance(changed, Outcome) or self.batch.batch_id or changed.outbox[message.key].outputs:
             return changed
@@ -439,10 +451,10 @@ class TokenBased(OutboxAlgorithm):
     """Processes a message only if its token exists, then deletes the token. No ids are kept.
 
     A token must never exist again after its message has been published. So each attempt creates tokens under ids of its
-    own, and one conditional write to the entity commits an attempt before any output is published. Tokens of lost
-    attempts are deleted when the message is finished: each attempt registers its id in the entity before it creates
-    tokens. Tokens are created on condition that the incoming token exists. The incoming token is deleted before those
-    of lost attempts, so a slow attempt cannot create tokens later.
+    own, and one conditional write to the entity commits an attempt before any output is published. Each attempt
+    registers its id in the entity before it creates tokens. So the tokens of lost attempts can be deleted when the
+    message is finished. Tokens are created on condition that the incoming token exists. The incoming token is deleted
+    before the tokens of lost attempts, so a slow attempt cannot create tokens later.
 
     After Masternak and Pobiega, "Token-based deduplication" and "Exactly-once intuition" (exactly-once.github.io).
     Costs seven requests for a new message (five if no handler takes its outputs), and two for a duplicate.
@@ -487,7 +499,7 @@ class TokenBased(OutboxAlgorithm):
         return self.if_it_fits(changed.with_entry(message.key, replace(entry, tokens=tokens)), message)
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
-        """Register this attempt, create tokens for the outputs, and commit it, unless another is committed."""
+        """Register this attempt, create tokens for the outputs, and commit it, unless another attempt is committed."""
         entity = await self.entities.update(entity, partial(_registered, attempts))
         undecided = {key: attempts[key] for key in _undecided(entity, attempts)}
         if undecided:

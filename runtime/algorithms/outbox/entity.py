@@ -103,7 +103,7 @@ def _entry(fingerprint: bytes, now: int, version: int, *pending: Any) -> Entry: 
 
 
 MAX_OUTBOX_BYTES = 512 * 2**10
-"""The maximum size when an entry is added. The columns are larger, because attempts are registered later."""
+"""The maximum size when an entry is added. The columns hold more, because attempts are registered later."""
 
 _STATE = typed.chunk_names("State", MAX_STATE_BYTES // typed.CHUNK)
 _OUTBOX = typed.chunk_names("Outbox", MAX_OUTBOX_BYTES // typed.CHUNK + 2)
@@ -266,7 +266,10 @@ class Entities:
         return await store_entity(self.table, entity)
 
     async def update(self, entity: Entity, change: Callable[[Entity], Entity]) -> Entity:
-        """Store `change(entity)`, in one request if it differs. After a conflict, load and change the entity again."""
+        """Store `change(entity)` and return it. After a conflict, load the entity and change it again.
+
+        Costs one request, or none if the change is a no-op.
+        """
 
         async def change_it(before: Entity) -> Entity:
             changed = change(before)
@@ -308,7 +311,10 @@ async def with_letters(table: Table, entity: Entity) -> Entity:
 
 
 async def store_entity(table: Table, entity: Entity) -> Entity:
-    """Write an entity in one request. Raises `ConcurrencyConflictError`; after this or a timeout, read it again."""
+    """Write an entity in one request, and return it with its new ETag. Raises `ConcurrencyConflictError`.
+
+    After this error or a timeout, the caller must load the entity again.
+    """
     includes: Sequence[Include] = ()
     if entity.refused is not None:
         kept, includes = entity.letters.changed(entity.refused)

@@ -61,7 +61,7 @@ class DeduplicationStore:
         return forgotten
 
     async def _forget(self, entity: str, row_keys: list[str]) -> int:
-        """Delete rows in one transaction, or no row if another process deleted one. Return how many were deleted."""
+        """Delete rows in one transaction. Return their number, or 0 if another process had deleted one of them."""
         try:
             await self.table.transact(entity, [Operation.delete(key) for key in row_keys])
         except RowNotFoundError:
@@ -90,9 +90,9 @@ def _added_at(row: Row) -> int:
 # message, its token has one name and a row for each handler.
 
 HEADER = "token"  # the header that holds a token's name
-PARTITION = "tokens."
-_LAST_PARTITION = f"{PARTITION}~"
-"""The range of partition keys of chains. Handler names have no full stop, so no entity has such a key."""
+PARTITION = (
+    "tokens."  # the prefix of partition keys of chains. Handler names have no full stop, so no entity has it.
+)
 
 USED = "Used"  # the property that marks a token as the parent of others
 FIRST_IN_CHAIN = "first"
@@ -137,7 +137,7 @@ class TokenStore:
         return is_new
 
     async def add(self, tokens: Sequence[Token]) -> bool:
-        """Create tokens without making them durable, which `flush` does. Return the same as `TokenStore.issue`."""
+        """Create tokens as `issue` does, but durable only after `flush`."""
         inserts = [Operation.insert(token.row_key, {}) for token in tokens]
         try:
             await self.table.transact(PARTITION + tokens[0].chain, inserts)
@@ -146,7 +146,10 @@ class TokenStore:
         return True
 
     async def create(self, parent: Token, tokens: Sequence[Token]) -> None:
-        """Create tokens in the parent's chain, if it exists; `flush` makes them durable. 99 tokens are a request."""
+        """Create tokens in the chain of their parent, durable only after `flush`. Costs a request for every 99 tokens.
+
+        Raises `ConcurrencyConflictError` if the parent no longer exists.
+        """
         step = MAX_OPERATIONS - 1
         for at in range(0, len(tokens), step):
             inserts = [Operation.insert(token.row_key, {}) for token in tokens[at : at + step]]
@@ -175,7 +178,7 @@ class TokenStore:
 
     async def count(self) -> int:
         """Return the number of tokens. Costs one request for every 1,000 tokens."""
-        found = pages(partial(self.table.scan, None, PARTITION, _LAST_PARTITION, select=[]))
+        found = pages(partial(self.table.scan, None, PARTITION, f"{PARTITION}~", select=[]))
         return sum([len(page.rows) async for page in found])
 
 
@@ -202,7 +205,7 @@ def first_name(message_id: str) -> str:
 
 
 def token_of(message: Envelope, handler: str) -> Token | None:
-    """Return the token that a message carries for a handler; `None` without one, or for that of another message."""
+    """Return the token that a message carries for a handler, or `None` if it carries none or another message's."""
     name = (message.headers or {}).get(HEADER)
     if not name or not _NAME.fullmatch(name):
         return None

@@ -1,8 +1,8 @@
 """State-based consistent messaging: load, invoke, store, publish.
 
 A new message is handled on the newest state and adds a version. A duplicate is replayed on the version before its own
-with the recorded context, so it gives the same outputs with the same ids, and stores nothing. Many small streams take
-one query and one commit together.
+with the recorded context. So it yields the same outputs with the same ids, and stores nothing. Many small streams share
+one query and one commit.
 
 After Masternak and Pobiega, "State-based consistent messaging" (exactly-once.github.io).
 """
@@ -24,7 +24,7 @@ from handlers import Published
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import AT_ONCE, Publish, has_stream, publish_all
 from runtime.algorithms.state_based.decide import FUTURE_TOLERANCE, Decider, Invoker
-from runtime.algorithms.state_based.transaction import CommitDraft, Newest, SealedCommit
+from runtime.algorithms.state_based.draft import CommitDraft, Newest, SealedCommit
 from runtime.clock import Clock
 from runtime.documents import Commit, Documents, Drafts
 from runtime.errors import StoredDataError, UsageError
@@ -64,10 +64,10 @@ class StateBased:
     ) -> Sequence[Outcome]:
         """Handle the deliveries of one stream in order. Return an outcome for each.
 
-        `seen`: the decisions on earlier deliveries of the stream. Copies of a message should be adjacent.
+        `seen`: the effect of earlier deliveries of the stream in this batch. Copies of a message should be adjacent.
 
-        Costs one query and one transaction, and more with duplicates (see `runtime.versions.stream`) or if the new
-        versions exceed one transaction. Raises `RetriesExhaustedError`, `StoredDataError` and `ReplayFailedError`.
+        Costs one query and one transaction. Duplicates cost more (see `runtime.versions.stream`), and so do versions
+        that exceed one transaction. Raises `RetriesExhaustedError`, `StoredDataError` and `ReplayFailedError`.
         """
         try:
             partition = stream_partition(self.table, self.handler.name, business_id)
@@ -116,7 +116,7 @@ class StateBased:
         return draft.seal(self.clock())
 
     async def store(self, history: History, sealed: SealedCommit) -> History:
-        """Store the documents, then append the new versions with optimistic concurrency. Return the new history."""
+        """Store the documents, then append the versions with optimistic concurrency. Return the updated history."""
         if sealed.update is not None:
             append_ = partial(append, history, sealed.update)
             history = await (self.with_documents(sealed, history, append_) if sealed.documents else append_())
@@ -138,14 +138,14 @@ class StateBased:
 
 @dataclass(eq=False, repr=False)
 class StateBasedOneByOne:
-    """Processes single messages of one handler, and publishes their outputs. Messages share batches."""
+    """Processes single messages of one handler, and publishes their outputs. Several may share a consumer batch."""
 
     algorithm: StateBased
     publish: Publish
     consumer_batches: ConsumerBatches | None = None
 
     async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
-        """Handle a message, publish its outputs, and return its outcome: one query and one transaction if it is new."""
+        """Handle a message, publish its outputs, and return its outcome. A new message costs two requests."""
         if isinstance(message, Outcome) and not has_stream(message):
             return message
         batch = self.algorithm.batch.redriving(redrive_beside)
@@ -163,23 +163,23 @@ class StateBasedOneByOne:
         return outcome
 
     async def publish_after(self, algorithm: StateBased, message: Delivery) -> Outcome:
-        """Store the version, then publish its outputs."""
+        """Store the version of a message, then publish its outputs. Return its outcome."""
         (outcome,) = await algorithm.process(message.business_id or "", [message])
         if outcome.status is not Status.TOO_LATE:
             await publish_all(algorithm.table, self.publish, outcome.outputs)
         return outcome
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:  # noqa: ARG002 - the interface's
-        """Return 0: outputs are not stored, and redelivered messages publish their outputs again."""
+        """Return 0, as outputs are not stored. A redelivered message publishes its outputs again."""
         return 0
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:  # noqa: ARG002 - the interface's
-        """Return 0: ids are stored in the versions, which truncation deletes."""
+        """Return 0, as ids are stored in the versions, which truncation deletes."""
         return 0
 
 
-SMALL_DELIVERIES = 64  # streams with at most as many deliveries are processed together
-MAX_CHUNK_DELIVERIES = 2048  # of all streams together
+SMALL_DELIVERIES = 64  # streams with up to this number of deliveries are processed together
+MAX_CHUNK_DELIVERIES = 2048  # the maximum number of deliveries that are processed together
 
 
 class _Opened(NamedTuple):
@@ -191,9 +191,9 @@ class _Opened(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """The stored versions of a stream, and the data of their outcomes."""
+    """The stored versions of a stream, with the data of their outcomes."""
 
-    stream: int  # the index among the streams
+    stream: int  # its index
     first: int  # the number of the first new version
     nows: Sequence[int]
     published: Sequence[Sequence[Published]]
@@ -208,14 +208,14 @@ class StreamsTogether:
 
     @classmethod
     def of(cls, algorithm: object, table: Table) -> StreamsTogether | None:
-        """Return a processor for an algorithm, or `None` if the algorithm must process streams one by one."""
+        """Return an instance, or `None` if the algorithm must process streams one by one."""
         if not (isinstance(algorithm, StateBased) and isinstance(table, MultiPartitionTable)):
             return None
         is_plain = algorithm.documents is None and not algorithm.batch.is_redrive
         return cls(algorithm, table) if is_plain else None
 
     def prepare(self, business_ids: Sequence[str], ends: Sequence[int], envelopes: Envelopes) -> Deliveries:
-        """Parse the deliveries of several streams; each stream ends before one of the positions `ends`."""
+        """Parse the deliveries of several streams. `ends`: the position after the last delivery of each stream."""
         bounds = zip(business_ids, [0, *ends], ends, strict=False)
         ids = [each for each, first, end in bounds for _ in range(first, end)]
         return prepare_streams(self.algorithm.handler, ids, envelopes, self.algorithm.batch.limits)
@@ -227,7 +227,10 @@ class StreamsTogether:
         deliveries: Deliveries,
         batch_ids: Sequence[str] | None = None,
     ) -> tuple[Outcomes, list[int]]:
-        """Handle prepared deliveries. Return the outcomes of the stored streams, and which ones are left over."""
+        """Handle prepared deliveries. Return the outcomes of stored streams, and the indexes of the other streams.
+
+        The caller processes the other streams one by one.
+        """
         name = self.algorithm.handler.name
         parts = [slice(*bounds) for bounds in zip([0, *ends], ends, strict=False)]
         usual = self._usual(business_ids, parts, deliveries)
@@ -248,7 +251,7 @@ class StreamsTogether:
     def _usual(
         self, business_ids: Sequence[str], parts: Sequence[slice], deliveries: Deliveries
     ) -> Sequence[int]:
-        """Return the indexes of the streams with only valid messages, one delivery each, and none from the future."""
+        """Return the indexes of the streams whose messages are valid, delivered once, and not from the future."""
         # Checking whole columns first is faster: most chunks have only such streams.
         messages, keys, enqueued_at = deliveries.messages, deliveries.keys, deliveries.envelopes.enqueued_at
         latest = inf if self.algorithm.batch.is_cascade else self.algorithm.clock() + FUTURE_TOLERANCE
@@ -305,7 +308,7 @@ class StreamsTogether:
         initial: Newest | None = None
 
         def run(first: int) -> int:
-            """Handle streams from `first` on, until a handler fails. Return the position after the failed stream."""
+            """Handle streams from position `first` until a handler fails. Return the position to continue from."""
             nonlocal initial
             for position, (number, key, stream) in enumerate(opened[first:], first + 1):
                 if stream is None:

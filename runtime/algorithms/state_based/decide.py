@@ -1,7 +1,8 @@
 """Decide the outcome of each delivery of a stream, given its history.
 
-A *new* message is handled on the newest state and adds a version. A *known* one is replayed on the version before its
-own, and compared with the recorded digests. All others are *rejected*. Pure except for clock and captured values.
+A *new* message is handled on the newest state and adds a version. A *known* message is replayed on the version before
+its own, and the result is compared with the recorded digests. All other deliveries are *rejected*. The decisions are
+pure except for clock and captured values.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +14,8 @@ from handlers import CodecError, Context, Published
 from handlers.app import HandlerDefinition, Method, settle
 from runtime.algorithms.algorithm import decided_before, failure_of
 from runtime.algorithms.state_based import replay
+from runtime.algorithms.state_based.draft import CommitDraft, Failure, Handled, Newest
 from runtime.algorithms.state_based.replay import Copy, Replayed, Replayer, find_difference
-from runtime.algorithms.state_based.transaction import CommitDraft, Failure, Handled, Newest
 from runtime.clock import Clock, shown_time
 from runtime.documents import object_folder
 from runtime.errors import DifferenceError, ReplayFailedError
@@ -30,7 +31,7 @@ T = TypeVar("T")
 
 
 class Invoker:
-    """Handles new messages of one stream, each on the state before. Bookkeeping is done once per call of `run`."""
+    """Handles new messages of one stream, each on the state that its predecessor made."""
 
     def __init__(
         self,
@@ -51,7 +52,10 @@ class Invoker:
         """The context of the current call. While this is set, an error comes from the handler."""
 
     def handle(self, draft: CommitDraft, first: int, end: int) -> Failure | None:
-        """Add the versions of some messages, until the draft is full or has documents. Return a failure, if any."""
+        """Add the versions of the messages from `first` to before `end`. Return the failure that ended this, if any.
+
+        Stops early if the draft is full or has documents.
+        """
         versions, size = draft.packer.room()
         part = slice(first, min(end, first + versions))
         handled = self.supervise(partial(self.run, draft.deliveries, part, draft.newest, size, draft.attempt))
@@ -69,9 +73,13 @@ class Invoker:
         room: float = inf,
         attempt: str | None = None,
     ) -> Handled:
-        """Handle the deliveries in `part`, starting on `newest`, until the versions take `room` bytes."""
-        handler, place = self._handler, self._place(attempt)
-        name, business_id, key, most = handler.name, self.business_id, handler.draw_key, self._room
+        """Handle the deliveries in `part`, starting on `newest`, until the versions take `room` bytes.
+
+        `attempt` identifies the attempt that stores the documents. `None`: no document store is configured.
+        """
+        handler, business_id = self._handler, self.business_id
+        name, key, most = handler.name, handler.draw_key, self._room
+        place = attempt and f"{object_folder(name, business_id)}/{attempt}"
         state, before, number, last_now = newest
         new_context = self._new_context
         made, afters, documents, failure, size = MadeColumns(), list[bytes](), [], None, 0
@@ -121,13 +129,10 @@ class Invoker:
         made.positions = list(range(first, first + len(afters)))
         return Handled(made, afters, size, state, documents, failure)
 
-    def _place(self, attempt: str | None) -> str | None:
-        return attempt and f"{object_folder(self._handler.name, self.business_id)}/{attempt}"
-
 
 @lru_cache(maxsize=64)
 def _newest_methods(handler: HandlerDefinition) -> Mapping[str, tuple[Method, int, int]]:
-    """Return for each type its newest method and revision, and the size of a version without state and headers."""
+    """Return for each type its newest method, that method's revision, and the size of a version without its state."""
     return {
         type_: (route.revisions[route.newest], route.newest, size_beside_state(type_, None, None))
         for type_, route in handler.routes.items()
@@ -138,7 +143,7 @@ FUTURE_TOLERANCE = 3600 * 1_000_000  # how far ahead of the clock `enqueued_at` 
 
 
 class Decider:
-    """Decides the outcome of each delivery of one stream, in order. A draft collects the changes."""
+    """Decides the outcome of each delivery of one stream, in order, and adds it to a draft."""
 
     def __init__(
         self, handler: HandlerDefinition, clock: Clock, batch: BatchContext, business_id: str
@@ -151,7 +156,10 @@ class Decider:
         self._replayer = Replayer(handler, business_id)
 
     def decide(self, draft: CommitDraft) -> None:
-        """Decide deliveries until the draft is full or all are. Raises `ReplayFailedError` and `DifferenceError`."""
+        """Decide deliveries until the draft is full or all are decided.
+
+        Raises `ReplayFailedError` if a duplicate with unpublished outputs cannot be replayed, and `DifferenceError`.
+        """
         draft.outcomes.handler = self._handler.name
         draft.outcomes.business_id = self._business_id
         if draft.head.refuses:

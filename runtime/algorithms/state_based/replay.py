@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
@@ -79,7 +80,7 @@ def compare_outputs(now: Sequence[Published], digest: bytes) -> str:
 
 
 IN_A_ROW = 512
-"""The maximum number of duplicates replayed at once. It bounds the memory for the outputs of a replay."""
+"""The maximum number of duplicates replayed at once. This bounds the memory for their outputs."""
 
 
 class RevisionGoneError(HandlerFailedError):
@@ -119,7 +120,7 @@ class Replayer:
     def replay_all(
         self, copies: Sequence[Copy]
     ) -> tuple[list[Replayed], HandlerFailedError | CodecError | None]:
-        """Replay consecutive known messages as recorded. Return the results up to the first error, and it."""
+        """Replay consecutive known messages as recorded. Return the results up to the first error, and that error."""
         replayed: list[Replayed] = []
         run = partial(self._replay_all, copies, replayed)
         try:
@@ -233,19 +234,28 @@ class Finding:
     outputs: tuple[Output, ...] = ()  # of a match
 
 
+class _Judgement(NamedTuple):
+    """The fields of a finding that a comparison with the stored version yields."""
+
+    verdict: Verdict
+    error: str | None = None
+    changes: tuple[Change, ...] = ()
+    outputs: tuple[Output, ...] = ()
+
+
 FindCut = Callable[[str, str, Collection[IdKey], int], Mapping[IdKey, Version]]
-"""Finds truncated versions by handler, business id and message ids, written after a time."""
+"""Returns truncated versions of a handler and business id by message id. Ignores versions written before a time."""
 
 
 @dataclass(eq=False, repr=False)
 class Verifier:
-    """Verifies the deliveries of one handler, one stream at a time."""
+    """Compares deliveries of one handler with the stored versions, one stream at a time."""
 
     table: Table
     handler: HandlerDefinition
     retries: RetryPolicy
     with_outputs: bool = field(default=False, kw_only=True)  # keep the outputs of matches
-    find_cut: FindCut | None = field(default=None, kw_only=True)  # finds truncated versions in an archive
+    find_cut: FindCut | None = field(default=None, kw_only=True)  # searches an archive
 
     def __post_init__(self) -> None:
         self.retries = self.retries.beside(self.table)
@@ -254,25 +264,26 @@ class Verifier:
         """Return a finding for each delivery of a stream, and one more if its newest state cannot be read."""
         name, keys = self.handler.name, list(map(_key, deliveries))
         ids = {key for key in keys if key is not None}
+        head, known = Head(None, self.handler.codec.version), dict[IdKey, Version]()
         with error_location(self.table, f"{name}-{business_id}"):
-            try:
+            with suppress(InvalidKeyError):  # there is no such stream
                 find = partial(find_versions, self.table, name, business_id, ids)
                 stream = await until_undisturbed(self.retries, find)
-            except InvalidKeyError:
-                stream = None
-            if stream is None:
-                return [self._unknown(delivery, business_id) for delivery in deliveries]
-            known = self._known(stream, business_id, ids)
+                if stream is not None:
+                    head, known = stream.head, self._known(stream, business_id, ids)
             versions = [None if key is None else known.get(key) for key in keys]
-            findings = list(self._findings(stream.head, business_id, deliveries, versions))
-        head = stream.head
+            judgements = self._judge(head, business_id, deliveries, versions)
+            findings = [
+                self._finding(business_id, *each)
+                for each in zip(deliveries, versions, judgements, strict=True)
+            ]
         error = None if head.state is None else self._unreadable(head.state, head.schema)
         if error is None:
             return findings
         newest = Finding(name, business_id, None, None, Verdict.STATE_UNREADABLE, head.versions, error=error)
         return [newest, *findings]
 
-    def _known(self, stream: History, business_id: str, ids: Collection[IdKey]) -> Mapping[IdKey, Version]:
+    def _known(self, stream: History, business_id: str, ids: Collection[IdKey]) -> dict[IdKey, Version]:
         known = {key: version for key in ids if (version := stream.find(key)) is not None}
         others = [key for key in ids if key not in known]
         if self.find_cut is None or stream.head.kept_from == 1 or not others:
@@ -289,89 +300,73 @@ class Verifier:
             return str(error)
         return None
 
-    def _findings(
+    def _judge(
         self, head: Head, business_id: str, deliveries: Sequence[Delivery], versions: Sequence[Version | None]
-    ) -> Iterator[Finding]:
-        """Replay deliveries, consecutive copies together, and yield each difference from the stored versions."""
+    ) -> Iterator[_Judgement]:
+        """Yield the judgement of each delivery, given its version. Consecutive copies are replayed together."""
         replayer = Replayer(self.handler, business_id)
         position = 0
         while position < len(deliveries):
-            copies, row = [], slice(position, position + IN_A_ROW)
+            copies, row = list[Copy](), slice(position, position + IN_A_ROW)
             for delivery, version in zip(deliveries[row], versions[row], strict=True):
                 if version is None or isinstance(delivery, Outcome):
                     break
                 if not is_copy(delivery, version.record.fingerprint):
                     break
-                copies.append((delivery, version))
-            replayed, error = replayer.replay_all([Copy.of(*each) for each in copies])
-            found = [
-                self._compared(delivery, business_id, version, each, is_same=meets_digests(each, version))
-                for (delivery, version), each in zip(copies, replayed, strict=False)
+                copies.append(Copy.of(delivery, version))
+            replayed, error = replayer.replay_all(copies)
+            judged = [
+                self._compared(copy.version, each) for copy, each in zip(copies, replayed, strict=False)
             ]
             if error is not None:
-                found.append(self._failed(*copies[len(found)], business_id, error))
-            if not found:
-                found = [self._of_other(head, business_id, deliveries[position], versions[position])]
-            yield from found
-            position += len(found)
+                judged.append(self._failed(copies[len(judged)].version, error))
+            if not judged:
+                judged.append(self._of_other(head, deliveries[position], versions[position]))
+            yield from judged
+            position += len(judged)
 
-    def _of_other(self, head: Head, business_id: str, delivery: Delivery, known: Version | None) -> Finding:
+    def _of_other(self, head: Head, delivery: Delivery, known: Version | None) -> _Judgement:
         if known is None:
-            if isinstance(delivery, Prepared) and head.is_too_late(delivery.envelope.enqueued_at):
-                return self._finding(delivery, business_id, Verdict.NOT_KEPT)
-            return self._unknown(delivery, business_id)
+            if isinstance(delivery, Outcome):
+                return _Judgement(Verdict.UNKNOWN, delivery.error)
+            is_too_late = head.is_too_late(delivery.envelope.enqueued_at)
+            return _Judgement(Verdict.NOT_KEPT if is_too_late else Verdict.UNKNOWN)
         if isinstance(delivery, Outcome):
             route, type_ = self.handler.routes.get(delivery.envelope.type), delivery.envelope.type
             names = (type_,) if route is None else route.names
             if has_fingerprint(delivery.envelope, names, known.record.fingerprint, route):
-                return self._finding(delivery, business_id, Verdict.REFUSED, known, error=delivery.error)
+                return _Judgement(Verdict.REFUSED, delivery.error)
         error = f"Version {known.number} was made by another message with this id."
-        return self._finding(delivery, business_id, Verdict.ID_REUSED, known, error=error)
+        return _Judgement(Verdict.ID_REUSED, error)
 
-    def _failed(self, delivery: Delivery, known: Version, business_id: str, error: Exception) -> Finding:
-        verdict, problem = Verdict.STATE_UNREADABLE, str(error)
+    def _failed(self, known: Version, error: Exception) -> _Judgement:
         if isinstance(error, RevisionGoneError):
-            verdict = Verdict.REVISION_GONE
-        elif isinstance(error, HandlerFailedError):
+            return _Judgement(Verdict.REVISION_GONE, str(error))
+        if isinstance(error, HandlerFailedError):
             # If the state cannot be read, the handler is not to blame.
             unreadable = self._unreadable(known.before, known.schema)
             if unreadable is None:
-                verdict = Verdict.REPLAY_FAILED
-            problem = unreadable or problem
-        return self._finding(delivery, business_id, verdict, known, error=problem)
+                return _Judgement(Verdict.REPLAY_FAILED, str(error))
+            return _Judgement(Verdict.STATE_UNREADABLE, unreadable)
+        return _Judgement(Verdict.STATE_UNREADABLE, str(error))
 
-    def _compared(
-        self, delivery: Delivery, business_id: str, known: Version, made: Replayed, *, is_same: bool = False
-    ) -> Finding:
+    def _compared(self, known: Version, made: Replayed) -> _Judgement:
         try:
-            difference = None if is_same else find_difference(self.handler, made, known)
+            difference = None if meets_digests(made, known) else find_difference(self.handler, made, known)
         except CodecError as error:
-            return self._failed(delivery, known, business_id, error)
+            return self._failed(known, error)
         if difference is not None:
-            problem = str(difference)
-            found = self._finding(delivery, business_id, Verdict.NONDETERMINISTIC, known, error=problem)
-            return replace(found, changes=difference.state or ())
-        found = self._finding(delivery, business_id, Verdict.MATCH, known)
-        if self.with_outputs:
-            return replace(found, outputs=outputs_of(made.published, known.number, known.record.now))
-        return found
-
-    def _unknown(self, delivery: Delivery, business_id: str) -> Finding:
-        error = delivery.error if isinstance(delivery, Outcome) else None
-        return self._finding(delivery, business_id, Verdict.UNKNOWN, error=error)
+            return _Judgement(Verdict.NONDETERMINISTIC, str(difference), difference.state or ())
+        outputs = outputs_of(made.published, known.number, known.record.now) if self.with_outputs else ()
+        return _Judgement(Verdict.MATCH, outputs=outputs)
 
     def _finding(
-        self,
-        delivery: Delivery,
-        business_id: str,
-        verdict: Verdict,
-        known: Version | None = None,
-        *,
-        error: str | None = None,
+        self, business_id: str, delivery: Delivery, known: Version | None, judged: _Judgement
     ) -> Finding:
-        id_, type_ = delivery.envelope.message_id, delivery.envelope.type
+        name, id_, type_ = self.handler.name, delivery.envelope.message_id, delivery.envelope.type
         number, revision = (None, None) if known is None else (known.number, known.record.revision)
-        return Finding(self.handler.name, business_id, id_, type_, verdict, number, revision, error)
+        verdict, error, differing, outputs = judged
+        return Finding(name, business_id, id_, type_, verdict, number, revision, error, differing, outputs)
 
 
 def _key(delivery: Delivery) -> IdKey | None:

@@ -1,16 +1,17 @@
 """Handle the recorded history of a table again, with other handlers, into a second table.
 
 The messages of a stream are handled in the order of its recorded versions, with their clock, draws and captured values.
-While a message is missing, because another object publishes it, later ones are *held back*. Messages that only the new
-handlers publish come after the history. A message that they no longer publish is *gone*, and its version is skipped.
+While a message is missing, because another object publishes it, later messages are *held back*. Messages that only the
+new handlers publish come after the history. A message that the new handlers no longer publish is *gone*, and its
+version is skipped.
 
-While a stream equals the recorded one, the second table stores only how far it was followed (`Head.followed`,
-`Head.shared`). At the first difference the equal versions are copied, and later ones are appended.
+While a stream equals the recorded one, the second table stores only the number of the last version followed
+(`Head.followed`, `Head.shared`). At the first difference the equal versions are copied, and new versions are appended.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -24,23 +25,23 @@ from handlers.context import DOCUMENT
 from runtime.algorithms.algorithm import HandlerFailedError
 from runtime.algorithms.state_based.algorithm import StateBased
 from runtime.algorithms.state_based.decide import Invoker
+from runtime.algorithms.state_based.draft import CommitDraft
 from runtime.algorithms.state_based.replay import Copy, Replayer, shown
-from runtime.algorithms.state_based.transaction import CommitDraft
 from runtime.ledger.batch import FORGOTTEN, NOTHING, Seen
-from runtime.messages.envelope import NO_OUTPUTS, Envelope, Envelopes, IdKey, digest_outputs, id_key
+from runtime.messages.envelope import NO_OUTPUTS, Envelope, IdKey, digest_outputs, id_key
 from runtime.messages.outcome import Outcome, Outcomes, Output, Reason, Status, dead_letter, outputs_of
 from runtime.messages.parsing import Deliveries, Delivery, Prepared, is_copy, prepare
-from runtime.retries import READ_AGAIN
+from runtime.retries import until_undisturbed
 from runtime.versions import stream as streams
 from runtime.versions.head import Head
 from runtime.versions.properties import error_location
 from runtime.versions.readable import changes, decode, read_state
 from runtime.versions.run import Run, Version
-from runtime.versions.stream import History, NewestState, StreamUpdate, append, load
+from runtime.versions.stream import History, NewestState, StreamUpdate, append, load, stream_partition
 
-NEW, GONE = "new", "gone"  # values of the header that marks an output that only one of the two runs has
+NEW, GONE = "new", "gone"  # values of the header that marks outputs of only one of the two runs
 VISIT = ""
-"""The type of a delivery that only asks to complete a stream. Its sequence is how far the stream was followed."""
+"""The type of a delivery that asks to complete a stream. Its sequence is the number of the last version followed."""
 
 _NOT_OF_HISTORY = "It made no version of the recorded history."
 _WAITS = "An earlier message of its stream has not come yet."
@@ -70,7 +71,7 @@ class _NewContext(Context):
 
 
 class _Step(NamedTuple):
-    """What a stream does next: handle a message, or skip a recorded version whose message is gone."""
+    """The next step of a stream: handle a message, or skip a recorded version whose message is gone."""
 
     version: Version | None  # None for a message that only the new handlers publish
     position: int | None  # of the delivery; None: gone
@@ -87,11 +88,11 @@ class _Made(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """How recorded versions are followed."""
+    """The options of following recorded streams."""
 
-    captures: bool = False  # values that were not recorded
-    closes: bool = False  # whether outputs that have not come are gone
-    keeps: bool = False  # or their versions are kept while a stream is equal
+    captures: bool = False  # capture values that were not recorded
+    closes: bool = False  # treat missing outputs as gone
+    keeps: bool = False  # keep the versions of missing outputs while a stream is equal
     mark: str = "consistent-mark"  # the header that marks outputs as NEW or GONE
 
     def has(self, version: Version) -> bool:  # noqa: ARG002 - all
@@ -101,7 +102,7 @@ class Manner:
 
 @dataclass(eq=False, repr=False)
 class Reprocessor:
-    """Handles recorded histories of one handler again, one stream at a time. A `BatchAlgorithm`."""
+    """Reprocesses the recorded streams of one handler, one stream at a time. Implements `BatchAlgorithm`."""
 
     algorithm: StateBased  # of the second table
     recorded: Table
@@ -117,18 +118,17 @@ class Reprocessor:
         Return a `duplicate` for each message that makes the recorded state and outputs, otherwise `processed` with the
         differences as JSON in `error`.
         """
-        retries = self.algorithm.retries.start()
-        while True:
-            try:
-                key = streams.stream_partition(
-                    self.algorithm.table, self.algorithm.handler.name, business_id
-                ).key
-                with error_location(self.algorithm.table, key):
-                    return await _Stream(self, business_id, Deliveries.of(deliveries)).follow()
-            except InvalidKeyError:
-                return await self.algorithm.process(business_id, deliveries, seen)
-            except READ_AGAIN as error:
-                await retries.pause(error)
+        algorithm = self.algorithm
+        try:
+            partition = stream_partition(algorithm.table, algorithm.handler.name, business_id)
+        except InvalidKeyError:
+            return await algorithm.process(business_id, deliveries, seen)
+
+        async def follow() -> Sequence[Outcome]:
+            return await _Stream(self, business_id, Deliveries.of(deliveries)).follow()
+
+        with error_location(algorithm.table, partition.key):
+            return await until_undisturbed(algorithm.retries, follow)
 
 
 class _Stream:
@@ -138,28 +138,31 @@ class _Stream:
         self._of = of
         self._algorithm, self._handler = of.algorithm, of.algorithm.handler
         self._business_id = business_id
+        self._names = (self._handler.name, business_id)
         # The headers lose their marks, and another attempt needs them.
         headers = list(deliveries.envelopes.headers)
         self._deliveries = replace(deliveries, envelopes=replace(deliveries.envelopes, headers=headers))
-        self._envelopes: list[Envelope] = []
-        self._outcomes = Outcomes(Envelopes(), self._handler.name, business_id)
+        self._outcomes: list[Outcome] = []
         self._recorded: tuple[Head, Sequence[Run]] = (Head(None, self._handler.codec.version), ())
         self._versions: Sequence[Version] = ()
         self._chosen: dict[IdKey, int] = {}  # the position of the delivery to take
         self._new: set[IdKey] = set()
         self._late: set[IdKey] = set()
-        self._visited_at: int | None = None  # how far the stream was followed when it was to be completed
-        self._were: dict[IdKey, Envelope] = {}  # messages of the recorded run that changed or are gone
+        self._visited_at: int | None = (
+            None  # the last version followed when a visit asked to complete the stream
+        )
+        self._were: dict[IdKey, Envelope] = {}  # recorded messages that changed or are gone
 
-    async def follow(self) -> Outcomes:
+    async def follow(self) -> Sequence[Outcome]:
         read = await streams.read_whole(self._of.recorded, self._handler.name, self._business_id)
         self._recorded = read or self._recorded
         versions = (version for run in self._recorded[1] for version in run.all())
         self._versions = list(takewhile(self._of.manner.has, versions))
         if self._recorded[0].refuses:
-            for envelope in self._deliveries.envelopes:
-                self._add(dead_letter(envelope, Reason.FORGOTTEN, FORGOTTEN, *self._names))
-            return self._done()
+            return [
+                dead_letter(envelope, Reason.FORGOTTEN, FORGOTTEN, *self._names)
+                for envelope in self._deliveries.envelopes
+            ]
         self._choose()
         visited = () if self._visited_at is None else self._versions
         ids = {*self._chosen, *self._were, *(each.record.message_id for each in visited)}
@@ -188,25 +191,28 @@ class _Stream:
             update = StreamUpdate(history.head) if sealed.update is None or not is_own else sealed.update
             head = update.head._replace(followed=reached, shared=not is_own)
             history, followed = await append(history, replace(update, head=head)), reached
-            self._tell(taken, made, same, sealed.outcomes)
+            self._report_all(taken, made, same, sealed.outcomes)
             steps = steps[len(taken) :]
             if not steps and waiting is not None:
                 steps, waiting = self._plan(history, followed)
         for envelope, marked in waiting or ():
-            self._hold_back(envelope, marked)
+            if marked is not None:
+                headers = {**(envelope.headers or {}), self._of.manner.mark: marked}
+                envelope = envelope._replace(headers=headers)  # noqa: PLW2901 - another round reads the mark
+            self._outcomes.append(dead_letter(envelope, Reason.HELD_BACK, _WAITS, *self._names))
         if waiting is None and _is_own(history):
-            self._tell_of_object(history)
-        return self._done()
+            self._report_object(history)
+        return self._outcomes
 
     def _keeps_next(self, history: History, followed: int, waiting: Sequence[object] | None) -> bool:
-        """Return whether to keep the next version because its message is an output that may be lost."""
+        """Return whether to keep the next recorded version although its message, an output, is missing."""
         if waiting is None or not self._of.manner.keeps or _is_own(history):
             return False
         version = next(each for each in self._versions if each.number > followed)
         return is_made_by_handler(version.message_id)
 
     def _rewound(self, history: History, followed: int) -> int:
-        """Return the last version up to `followed` that was replayed equal; versions after it were kept unequal."""
+        """Return the version to resume after: `followed`, or the last one before a kept version that now differs."""
         for version in () if _is_own(history) else self._versions:
             key = version.record.message_id
             if version.number <= followed and key in (self._new if key in self._chosen else self._were):
@@ -225,15 +231,9 @@ class _Stream:
         replayed = Replayer(self._handler, self._business_id).replay(Copy.of(delivery, stored))
         return _Made(replayed.after, replayed.published)
 
-    @property
-    def _names(self) -> tuple[str, str]:
-        return self._handler.name, self._business_id
-
     def _choose(self) -> None:
-        mark, recorded = (
-            self._of.manner.mark,
-            {each.record.message_id: each.record for each in self._versions},
-        )
+        mark = self._of.manner.mark
+        recorded = {each.record.message_id: each.record for each in self._versions}
         is_cascade = self._algorithm.batch.is_cascade
         for position, delivery in enumerate(self._deliveries):
             envelope, key = delivery.envelope, id_key(delivery.envelope.message_id or "")
@@ -258,7 +258,7 @@ class _Stream:
             )
             if not is_exact and not is_cascade:
                 error = "Another message with its id made a version of the recorded history."
-                self._add(Outcome(envelope, *self._names, Status.TOO_LATE, None, error))
+                self._outcomes.append(Outcome(envelope, *self._names, Status.TOO_LATE, None, error))
             elif key not in self._chosen:
                 self._chosen[key] = position
             else:
@@ -269,7 +269,7 @@ class _Stream:
     def _plan(
         self, history: History, followed: int
     ) -> tuple[list[_Step], list[tuple[Envelope, str | None]] | None]:
-        """Return the steps that are possible now, and the messages that wait for others, with marks.
+        """Return the steps that are possible now, and the messages that wait for other messages, with their marks.
 
         The messages are `None` if the steps complete the history.
         """
@@ -298,11 +298,6 @@ class _Stream:
         if waiting is not None:
             waiting += [(were[key], GONE) for key in were.keys() & recorded]
         return steps, waiting
-
-    def _hold_back(self, envelope: Envelope, marked: str | None) -> None:
-        if marked is not None:
-            envelope = envelope._replace(headers={**(envelope.headers or {}), self._of.manner.mark: marked})
-        self._add(dead_letter(envelope, Reason.HELD_BACK, _WAITS, *self._names))
 
     def _borrowed(self, history: History, followed: int) -> History:
         """Return a history that ends with the recorded state after a version. Never append to this history."""
@@ -381,23 +376,24 @@ class _Stream:
         return await load(self._algorithm.table, self._handler, self._business_id, set(self._chosen))
 
     def _repeat(self, history: History, followed: int) -> None:
-        """Add again the outcomes of messages that an earlier batch or an earlier attempt at this batch handled."""
+        """Add the outcomes of messages that an earlier batch, or an earlier attempt at this batch, handled."""
         recorded = dict[IdKey, Version]()
         letters = {letter.key: letter for letter in history.letters.all}
         is_own = _is_own(history)
         for each in self._versions:
             key = each.record.message_id
             recorded[key] = each
-            told_before = self._visited_at is None or each.number <= self._visited_at
+            was_reported = self._visited_at is None or each.number <= self._visited_at
             if not is_own or each.number > followed or history.has(key) or key in letters:
                 continue
-            if key not in self._chosen and (key in self._were or not told_before):
-                self._tell_of(_Step(each, None, self._were.get(key)), _Made(None), None, 0)
+            if key not in self._chosen and (key in self._were or not was_reported):
+                self._report(_Step(each, None, self._were.get(key)), _Made(None), None, 0)
         for key, position in self._chosen.items():
             version, delivery = recorded.get(key), self._deliveries[position]
             own = history.find(key)
             if version is None and own is None and key not in self._new:
-                self._add(Outcome(delivery.envelope, *self._names, Status.TOO_LATE, None, _NOT_OF_HISTORY))
+                late = Outcome(delivery.envelope, *self._names, Status.TOO_LATE, None, _NOT_OF_HISTORY)
+                self._outcomes.append(late)
             if own is None and (version is None or version.number > followed):
                 continue
             step, stored = _Step(version, position, self._were.get(key)), own if is_own else version
@@ -408,52 +404,45 @@ class _Stream:
                 letter = letters.get(key)
                 reason = Reason.REPLAY_FAILED if letter is None else letter.reason
                 error = "" if letter is None else letter.error
-                self._tell_of(step, _Made(None, (), error), 0, 0)
-                self._add(dead_letter(delivery.envelope, reason, error, *self._names))
+                self._report(step, _Made(None, (), error), 0, 0)
+                self._outcomes.append(dead_letter(delivery.envelope, reason, error, *self._names))
                 continue
             made = self._replay(delivery, stored)
             if self._is_same(version, made):
                 self._repeated(delivery.envelope, stored.number, stored.record.now, made.published)
             else:
-                self._tell_of(step, made, stored.number, stored.record.now)
-
-    # The outcomes, with the differences as JSON.
-
-    def _add(self, outcome: Outcome) -> None:
-        self._envelopes.append(outcome.envelope)
-        self._outcomes.refuse(outcome)
+                self._report(step, made, stored.number, stored.record.now)
 
     def _repeated(
         self, envelope: Envelope, version: int | None = None, now: int = 0, sent: Sequence[Published] = ()
     ) -> None:
         """Add the outcome of a message that makes the recorded state and outputs, or of a copy (no `version`)."""
-        self._envelopes.append(envelope)
-        self._outcomes.conclude(Status.DUPLICATE, version, now, sent)
+        outputs = outputs_of(sent, version or 0, now)
+        self._outcomes.append(
+            Outcome(envelope, *self._names, Status.DUPLICATE, version=version, outputs=outputs)
+        )
 
-    def _done(self) -> Outcomes:
-        self._outcomes.envelopes = Envelopes.of(self._envelopes)
-        return self._outcomes
-
-    def _tell(
+    def _report_all(
         self, steps: Sequence[_Step], made: Sequence[_Made], same: Sequence[bool], outcomes: Outcomes
     ) -> None:
         """Add the outcomes of steps. Messages have the positions of `made`, `same` and `outcomes`."""
         at = 0
         for step in steps:
             if step.position is None:
-                self._tell_of(step, _Made(None), None, 0)
+                self._report(step, _Made(None), None, 0)
                 continue
             number, now = outcomes.versions[at], outcomes.nows[at]
             if same[at]:
                 envelope = self._deliveries.envelopes[step.position]
                 self._repeated(envelope, number, now, made[at].published)
             else:
-                self._tell_of(step, made[at], number, now)
+                self._report(step, made[at], number, now)
                 if at in outcomes.refused:
-                    self._add(outcomes.refused[at])
+                    self._outcomes.append(outcomes.refused[at])
             at += 1
 
-    def _tell_of(self, step: _Step, made: _Made, number: int | None, now: int) -> None:
+    def _report(self, step: _Step, made: _Made, number: int | None, now: int) -> None:
+        """Add the outcome of a step that differs from the record, with the differences as JSON."""
         version, fields = step.version, list[dict[str, str]]()
         state, was = ("new" if version is None else "gone"), None if version is None else version.number
         if step.position is not None:
@@ -470,25 +459,15 @@ class _Stream:
         outputs, marked = _compare(published, made.published, self._of.manner.mark)
         moment = now or (version.record.now if version is not None else 0)
         sent = outputs_of(marked, number or was or 0, moment)
-        found = {
-            "state": state,
-            "was": was,
-            "error": made.error,
-            "now": moment,
-            "fields": fields,
-            "outputs": outputs,
-        }
-        self._differs(envelope, found, None if made.after is None else number, sent)
+        difference = {"state": state, "was": was, "error": made.error, "now": moment, "fields": fields}
+        number = None if made.after is None else number
+        self._differs(envelope, {**difference, "outputs": outputs}, number, sent)
 
     def _differs(
-        self,
-        envelope: Envelope,
-        found: Mapping[str, Any],
-        number: int | None,
-        outputs: tuple[Output, ...] = (),
+        self, envelope: Envelope, found: object, number: int | None, outputs: tuple[Output, ...] = ()
     ) -> None:
         text = json.dumps(found, ensure_ascii=False)
-        self._add(Outcome(envelope, *self._names, Status.PROCESSED, None, text, number, outputs))
+        self._outcomes.append(Outcome(envelope, *self._names, Status.PROCESSED, None, text, number, outputs))
 
     def _published_before(self, version: Version, envelope: Envelope) -> Sequence[Published] | None:
         """Return the recorded outputs of a version, or `None` if the code that made the version is unknown."""
@@ -503,8 +482,8 @@ class _Stream:
             return None
         return found if digest_outputs(found) == version.record.outputs_digest else None
 
-    def _tell_of_object(self, history: History) -> None:
-        """Add an outcome without a message for a final state that differs from the recorded one."""
+    def _report_object(self, history: History) -> None:
+        """Add an outcome without a message: how the final state differs from the recorded one."""
         before = self._handler.initial
         if self._versions:
             before = self._handler.codec.upcast(self._versions[-1].after, self._versions[-1].schema)
@@ -514,7 +493,7 @@ class _Stream:
 
 
 def _is_own(history: History) -> bool:
-    """Return whether the second table has versions of the stream, because it differs."""
+    """Return whether the second table has versions of the stream, because the stream differs from the recorded one."""
     return history.stream.etag is not None and not history.head.shared
 
 
@@ -536,11 +515,8 @@ def _beginning(steps: Sequence[_Step], count: int) -> Sequence[_Step]:
 def _compare(
     was: Sequence[Published] | None, now: Sequence[Published], mark: str
 ) -> tuple[list[dict[str, Any]], list[Published]]:
-    old, found, sent = (
-        {each.message_id: each for each in was or ()},
-        list[dict[str, Any]](),
-        list[Published](),
-    )
+    old = {each.message_id: each for each in was or ()}
+    found, sent = list[dict[str, Any]](), list[Published]()
     for each in now:
         before = old.get(each.message_id)
         if before == each:
@@ -579,7 +555,7 @@ def _fields(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - 
 
 
 def _numbers(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - any JSON values
-    """Return the sums that differ, by field. Text counts as a number if one side has a decimal point; ids do not."""
+    """Return the sums of numbers that differ, by field. Text counts as a number if either side has a decimal point."""
     sides = [list(_leaves(each)) for each in (before, after)]
     decimals = {path for side in sides for path, value in side if isinstance(value, str) and "." in value}
     old, new = dict[str, int | Decimal](), dict[str, int | Decimal]()

@@ -38,28 +38,17 @@ MINIMUM_AGE = DAY
 class HeldBy(StrEnum):
     """Why versions are kept although their age and number allow deleting them."""
 
-    HOLD = "hold"
-    """A hold in the policies of the table. The stream is not read."""
-
-    OPEN_BATCH = "open_batch"
-    """The batch is unpublished."""
-
-    UNDATED = "undated"
-    """They have no `enqueued_at`, and `allow_undated` is not set."""
-
-    UNACKNOWLEDGED = "unacknowledged"
-    """Versions of single messages with outputs that may be unpublished."""
-
-    LETTER = "letter"
-    """A waiting dead letter is not newer: after truncation its redrive would be too late."""
-
-    STREAM_DAMAGED = "stream_damaged"
-    """A row is corrupt. Nothing is deleted."""
+    HOLD = "hold"  # a policy holds the stream, which is not even read
+    OPEN_BATCH = "open_batch"  # their batch is unpublished
+    UNDATED = "undated"  # their messages have no `enqueued_at`, and `allow_undated` is not set
+    UNACKNOWLEDGED = "unacknowledged"  # their messages were single ones, and outputs may be unpublished
+    LETTER = "letter"  # a waiting dead letter is not newer, and its redrive would be too late
+    STREAM_DAMAGED = "stream_damaged"  # a row is corrupt, and nothing is deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
-    """The retention rules of a truncation or a policy. All must allow deleting a version. Times are in microseconds."""
+    """The retention rules of a truncation or a policy. Deleting a version needs all. Times are in microseconds."""
 
     GROUP: ClassVar = "truncate"
 
@@ -150,13 +139,18 @@ class TruncationChoices(RetentionRules):
 class TruncationRules:
     """The rules that decide when a version may be deleted. Times are in microseconds."""
 
-    cut_off: int  # versions must be written, and their messages enqueued, before
+    cut_off: int  # versions must be written, and their messages enqueued, before this time
     keep_last: int  # the minimum number of versions, whatever their age
     redelivery_window: int
     allow_undated: bool  # include versions without `enqueued_at`
-    open_batches: OpenBatches  # whose versions are kept, as their outputs may be unpublished
-    acknowledged: int | None = None  # outputs of single messages handled before are known to be published
+    open_batches: OpenBatches  # their versions are kept, as the outputs may be unpublished
+    acknowledged: int | None = (
+        None  # outputs of single messages handled before this time are known to be published
+    )
     give_up: int | None = None  # dead letters rejected up to this time are discarded
+
+    def gives_up(self, letter: Letter) -> bool:
+        return self.give_up is not None and letter.refused_at <= self.give_up
 
     def is_due(self, run: RunIndex, versions: int) -> bool:
         """Return whether all versions of a run are old enough, and none is among the newest ones to keep."""
@@ -199,17 +193,15 @@ class TruncationRules:
 async def take_letters(
     table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, take: Callable[[Letter], None]
 ) -> frozenset[int]:
-    """Call `take` with each dead letter to discard, perhaps several times. Return their numbers."""
-    latest = rules.give_up
-    if latest is None:
+    """Call `take` with each dead letter to discard, perhaps several times. Return the numbers of these letters."""
+    if rules.give_up is None:
         return frozenset()
 
     async def take_old() -> frozenset[int]:
         stream = await Stream.try_open(Partition.exact(table, key))
         if stream is None or not dead_letters.read_waiting(stream.properties or {}).count:
             return frozenset()
-        waiting = (await dead_letters.letters_of(stream.partition)).waiting
-        old = [letter for letter in waiting if letter.refused_at <= latest]
+        old = list(filter(rules.gives_up, (await dead_letters.letters_of(stream.partition)).waiting))
         for letter in old:
             take(letter)
         return frozenset(letter.number for letter in old)
@@ -221,13 +213,15 @@ async def take_letters(
 async def without_old_letters(
     stream: Stream, head: Head, rules: TruncationRules, *, dry_run: bool, kept: Collection[int] | None = None
 ) -> tuple[Stream, Head, int]:
-    """Discard old dead letters, which prevent truncation. Return the stream, its new head, and their number."""
-    latest = rules.give_up
-    if latest is None or not head.waiting.count:
+    """Discard old dead letters, which prevent truncation. Return the stream, its new head, and the number discarded.
+
+    `kept`: the numbers of the exported dead letters. If it is not None, only these are discarded.
+    """
+    if rules.give_up is None or not head.waiting.count:
         return stream, head, 0
     before = await dead_letters.letters_of(stream.partition)
     changed, count = given_up(
-        before.all, lambda letter: letter.refused_at <= latest and (kept is None or letter.number in kept)
+        before.all, lambda letter: rules.gives_up(letter) and (kept is None or letter.number in kept)
     )
     if not count:
         return stream, head, 0
@@ -240,10 +234,10 @@ async def without_old_letters(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The rows and segments to delete; without `head`, only rows that an interrupted truncation left."""
+    """The rows and segments to delete. Without `head`, only rows that an interrupted truncation left are deleted."""
 
     stream: Stream
-    first_event: int  # older ones are deleted
+    first_event: int  # older events are deleted
     rows: CutRows
     index: Sequence[Row] = ()
     head: Head | None = None
@@ -286,7 +280,7 @@ async def planned(stream: Stream, gone: Sequence[RunIndex], head: Head) -> Plan 
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """What was deleted from a stream, or would be in a dry run."""
+    """The result of truncating a stream, or of a dry run."""
 
     stream: str
     versions: int
@@ -297,13 +291,13 @@ class Truncated:
     rows: int = 0
     bytes: int = 0  # by which the table shrinks, including tails in headers
     held: HeldBy | None = None  # why the next run is kept
-    letters: int = 0  # discarded
+    letters: int = 0  # discarded dead letters
 
 
 async def take_versions(
     table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, take: Callable[[Version], None]
 ) -> int:
-    """Call `take` with each version to delete, perhaps several times. Return the number of the last one, or 0."""
+    """Call `take` with each version to delete, perhaps several times. Return the number of the last version, or 0."""
 
     async def take_old() -> int:
         found = await read_runs(Partition.exact(table, key))
@@ -349,7 +343,7 @@ async def truncate_stream(
         if found is None:
             return None
         stream, head, runs = found
-        stream, head, abandoned = await without_old_letters(
+        stream, head, letters = await without_old_letters(
             stream, head, rules, dry_run=dry_run, kept=letters_kept
         )
         gone, held = await _gone(stream, head, runs, rules)
@@ -360,8 +354,8 @@ async def truncate_stream(
         if plan is not None and not dry_run:
             await plan.carry_out()
         count, (rows, size) = sum(run.count for run in gone), (plan.count, plan.bytes) if plan else (0, 0)
-        cut = Truncated(key, count, len(gone), head.kept_from, head.versions, head.horizon)
-        return replace(cut, rows=rows, bytes=size, held=held, letters=abandoned)
+        kept_from, newest, horizon = head.kept_from, head.versions, head.horizon
+        return Truncated(key, count, len(gone), kept_from, newest, horizon, rows, size, held, letters)
 
     with error_location(table, key):
         return await until_undisturbed(retries.beside(table), attempt)
@@ -382,7 +376,7 @@ async def read_runs(partition: Partition) -> tuple[Stream, Head, list[RunIndex]]
 async def _gone(
     stream: Stream, head: Head, runs: Sequence[RunIndex], rules: TruncationRules
 ) -> tuple[list[RunIndex], HeldBy | None]:
-    """Return the oldest runs that may be deleted, never the newest run, and why the next one is kept."""
+    """Return the oldest runs that may be deleted, and why the next run is kept. The newest run is never deleted."""
     gone: list[RunIndex] = []
     tail: Run | None = None
     for run in runs[:-1]:

@@ -21,7 +21,7 @@ from runtime.algorithms.state_based import decide, truncation
 from runtime.algorithms.state_based.algorithm import StateBased, StateBasedOneByOne
 from runtime.algorithms.state_based.decide import Decider
 from runtime.algorithms.state_based.replay import Replayer
-from runtime.algorithms.state_based.transaction import CommitDraft
+from runtime.algorithms.state_based.draft import CommitDraft
 from runtime.algorithms.state_based.truncation import Plan, TruncationRules
 from runtime.ledger.batch import OpenBatches
 from runtime.messages.envelope import id_key

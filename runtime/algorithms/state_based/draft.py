@@ -22,9 +22,9 @@ class SealedCommit(NamedTuple):
     outcomes: Outcomes
     update: StreamUpdate | None
     appended: Mapping[IdKey, Version]  # versions made since the load, if more copies of their messages wait
-    seen: Seen  # with these outcomes
+    seen: Seen  # after these outcomes
     documents: Sequence[NewDocument] = ()  # of the appended versions
-    attempt: str | None = None
+    attempt: str | None = None  # the attempt that stores the documents
 
 
 class Failure(NamedTuple):
@@ -56,7 +56,7 @@ class Handled(NamedTuple):
 
 
 class CommitDraft:
-    """Collects new versions and outcomes on top of a history until it is full, and is then sealed."""
+    """Collects new versions and outcomes on top of a history until a transaction is full, and is then sealed."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class CommitDraft:
         self.may_find = self._has_found or len(set(deliveries.keys)) < len(deliveries.keys)
 
     def find(self, message_id: IdKey) -> Version | None:
-        """Return the version that a message made, in the history or in this draft."""
+        """Return the version that a message made, in the history or in this draft, or `None`."""
         position = self._positions.get(message_id)
         if position is not None:
             return self._version(position)
@@ -140,7 +140,7 @@ class CommitDraft:
             self._documents += [(self.number, document) for document in documents]
 
     def conclude(self, key: IdKey, status: Status, version: Version, published: Sequence[Published]) -> None:
-        """Add the outcome of the next delivery, a copy of the message that made a version."""
+        """Add the outcome of the next delivery, a duplicate. `version`: the version that its message made."""
         if status is Status.DUPLICATE and version.batch is not None and version.batch_number is not None:
             self.outcomes.makers[len(self.outcomes)] = version.batch, version.batch_number
         self.outcomes.conclude(status, version.number, version.record.now, published)
@@ -154,7 +154,7 @@ class CommitDraft:
             self.refusals.processed(position, keys[position], fingerprints[position])
 
     def refuse(self, outcome: Outcome, delivery: Delivery, now: int) -> None:
-        """Add the outcome of the next delivery, which makes no version. Dead letters are kept."""
+        """Add the outcome of the next delivery, which makes no version. A dead letter is stored with the stream."""
         if outcome.is_dead_letter:
             position = len(self.outcomes)
             self.refusals.record(position, outcome, delivery, version=self.number, now=now)
