@@ -33,10 +33,11 @@ from runtime.messages.parsing import Deliveries, Delivery, Prepared, is_copy, pr
 from runtime.retries import READ_AGAIN
 from runtime.versions import stream as streams
 from runtime.versions.head import Head
+from runtime.versions.packing import NewestState
 from runtime.versions.properties import error_location
 from runtime.versions.readable import changes, decode, read_state
 from runtime.versions.run import Run, Version
-from runtime.versions.stream import History, NewestState, StreamUpdate, append, load
+from runtime.versions.stream import History, StreamUpdate, append, load
 
 NEW, GONE = "new", "gone"  # values of the header that marks an output that only one of the two runs has
 VISIT = ""
