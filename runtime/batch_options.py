@@ -18,8 +18,8 @@ from runtime.errors import UsageError
 from runtime.ledger.batch import DeadLetterLimit
 from runtime.ledger.ledger import STATE_BASED
 from runtime.ledger.settings import Draws, TableDemands, TableOwner
-from runtime.messages.limits import GIB, USUAL, MessageLimits
 from runtime.messages.records import AS_JSON, Decoding
+from runtime.messages.sizes import GIB, USUAL, MessageLimits
 from runtime.options import REQUIRED, check_fields, flag, option, option_of
 from runtime.telemetry import Metrics, has_meters
 

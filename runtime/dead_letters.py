@@ -27,7 +27,7 @@ from runtime.messages.outcome import Outcome, Reason
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import limits
 from runtime.versions import properties as stored
-from runtime.versions.dead_letters import Letter, given_up, letter_properties, letters_of, read_letter_row
+from runtime.versions.dead_letter_rows import Letter, given_up, letter_properties, letters_of, read_letter_row
 from runtime.versions.stream import StreamUpdate, append, find_versions, stream_key
 
 

@@ -23,9 +23,9 @@ from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.ledger.ledger import ConsumerBatches, Ledger
 from runtime.ledger.settings import TableOwner, TableSettings
 from runtime.messages.envelope import Envelope
-from runtime.messages.limits import USUAL, MessageLimits
 from runtime.messages.outcome import Outcome
 from runtime.messages.parsing import business_id_of, prepare, refused_for_size, unroutable
+from runtime.messages.sizes import USUAL, MessageLimits
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.supervision import Alarm, supervised
 from runtime.telemetry import Metrics, has_meters, message_spans

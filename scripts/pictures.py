@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from runtime.messages.limits import KIB
+from runtime.messages.sizes import KIB
 from runtime.versions import limits
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "pictures"

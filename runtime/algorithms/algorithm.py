@@ -24,7 +24,7 @@ from runtime.messages.outcome import Outcome, Output, Reason, dead_letter
 from runtime.messages.parsing import Delivery, Prepared
 from runtime.namesakes import users_frame
 from runtime.versions import limits
-from runtime.versions.dead_letters import Letter, Letters, LetterState
+from runtime.versions.dead_letter_rows import Letter, Letters, LetterState
 from runtime.versions.stream import is_key
 
 Publish = Callable[[Output], Awaitable[None]]

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 from runtime.errors import UsageError
 from runtime.messages.envelope import IdKey, id_key
-from runtime.messages.limits import USUAL, MessageLimits
 from runtime.messages.outcome import Outcome, Status
+from runtime.messages.sizes import USUAL, MessageLimits
 
 
 class BatchKey(NamedTuple):

@@ -30,8 +30,7 @@ from runtime.maintenance import policies
 from runtime.messages.envelope import FIRST as PROCESSED
 from runtime.publishing import last_hop, records
 from runtime.retries import READ_AGAIN
-from runtime.versions import dead_letters as dead_letters_storage
-from runtime.versions import index
+from runtime.versions import dead_letter_rows, index
 from runtime.versions.check import DamagedRow, Fault, LettersCheck, RowsCheck, StreamCheck, with_changes
 from runtime.versions.head import is_of_state
 from runtime.versions.properties import number, reading_row, shown, text
@@ -199,7 +198,7 @@ class _PartitionCheck(RowsCheck):
         elif key == HEADER:
             if not self._is_foreign:
                 self.report(HEADER, "is not the header of a stream")
-        elif key.startswith((index.PREFIX, dead_letters_storage.PREFIX)) or (
+        elif key.startswith((index.PREFIX, dead_letter_rows.PREFIX)) or (
             key.startswith(EVENT) and not self._is_foreign
         ):
             self.report(key, "belongs to a stream that has no header")
@@ -216,7 +215,7 @@ class _EntityCheck(RowsCheck):
         self._letters = LettersCheck()
 
     def take(self, row: Row) -> None:
-        if row.row_key.startswith(dead_letters_storage.PREFIX):
+        if row.row_key.startswith(dead_letter_rows.PREFIX):
             self._letters.take(row)
         else:
             self.report(row.row_key, "is not a row of an entity")

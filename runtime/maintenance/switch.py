@@ -37,7 +37,7 @@ from runtime.maintenance.policies import PARTITION as POLICIES
 from runtime.messages.envelope import canonical
 from runtime.messages.outcome import Reason
 from runtime.publishing.records import PARTITION as PUBLICATIONS
-from runtime.versions.dead_letters import letters_of
+from runtime.versions.dead_letter_rows import letters_of
 from runtime.versions.head import HEAD_PROPERTIES, Head, read_head
 from runtime.versions.properties import rows_between
 from runtime.versions.run import Run, Version

@@ -19,8 +19,8 @@ from handlers.codec import all_problems, is_text, unpack
 from handlers.context import message_codec
 from runtime.clock import EARLIEST
 from runtime.messages.envelope import Envelope, Envelopes, IdKey, canonical, fingerprint, id_keys
-from runtime.messages.limits import NOT_KEPT, USUAL, MessageLimits, TooLarge, find_excesses, is_note
 from runtime.messages.outcome import Outcome, Reason, dead_letter
+from runtime.messages.sizes import NOT_KEPT, USUAL, MessageLimits, TooLarge, find_excesses, is_note
 from runtime.namesakes import is_from_outside
 
 

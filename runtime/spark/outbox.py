@@ -25,7 +25,7 @@ from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import BatchFailedError, UsageError
 from runtime.file_systems import open_folder
 from runtime.maintenance.check import ISSUED
-from runtime.messages.limits import USUAL, MessageLimits
+from runtime.messages.sizes import USUAL, MessageLimits
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import normalise

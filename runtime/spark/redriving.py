@@ -18,9 +18,9 @@ from runtime.batch_options import BatchOptions
 from runtime.errors import UsageError
 from runtime.file_systems import Folder, open_folder, within
 from runtime.messages.envelope import Envelope, pack_envelope
-from runtime.messages.limits import NOT_KEPT, is_note
 from runtime.messages.outcome import Reason
 from runtime.messages.parsing import business_id_of
+from runtime.messages.sizes import NOT_KEPT, is_note
 from runtime.options import given
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch import Batch, BatchResult, Work, new_batch_id

@@ -34,7 +34,7 @@ from runtime.retries import Pace, RateLimitedTable, RetryPolicy
 from runtime.spark.scan import FOUND, RANGES_OF_A_CORE, Documents, Task, documents_of, scanned
 from runtime.spark.session import cores_of, failing_as, job_settings
 from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_current
-from runtime.versions.dead_letters import Letter
+from runtime.versions.dead_letter_rows import Letter
 from runtime.versions.stream import stream_keys
 
 GIVEN = "given"  # rules of the call, not of a policy

@@ -16,8 +16,8 @@ from eventstore import DamagedRowError, Properties, RecordedEvent, Row, Value
 from eventstore.header import EVENT, FIRST_VERSION, HEADER, VERSION
 from runtime.errors import BatchRefusedError, StoredDataError
 from runtime.messages.envelope import digest_state
-from runtime.versions import dead_letters, index, limits
-from runtime.versions.dead_letters import NONE_WAIT, WAITING_PROPERTIES, Letter
+from runtime.versions import dead_letter_rows, index, limits
+from runtime.versions.dead_letter_rows import NONE_WAIT, WAITING_PROPERTIES, Letter
 from runtime.versions.head import Head, read_head
 from runtime.versions.index import IndexRow, id_hashes_of, index_changes, key_after, read_index_row
 from runtime.versions.limits import HASH_BYTES
@@ -92,9 +92,9 @@ class LettersCheck:
         """Read a row of dead letters. Raises `StoredDataError`."""
         self.rows += 1
         try:
-            letters = dead_letters.read_letter_row(row)
+            letters = dead_letter_rows.read_letter_row(row)
             with reading_row(f"The row {row.row_key}", row):
-                start = int(row.row_key.removeprefix(dead_letters.PREFIX))
+                start = int(row.row_key.removeprefix(dead_letter_rows.PREFIX))
                 numbers = [letter.number for letter in letters]
                 if not self._next <= start <= numbers[0] or any(a >= b for a, b in pairwise(numbers)):
                     raise ValueError(f"its letters {numbers} do not follow those before {self._next}")
@@ -107,7 +107,7 @@ class LettersCheck:
     def recounted(self, stored: Properties) -> tuple[dict[str, Value | None], bool]:
         """Return corrected values for wrong counts of the header, and whether no dead letter may be lost."""
         try:
-            counted = dead_letters.read_waiting(stored)
+            counted = dead_letter_rows.read_waiting(stored)
         except (KeyError, TypeError, ValueError):
             counted = NONE_WAIT
         found = NONE_WAIT.after(self._letters, counted.beyond_limit)
@@ -152,7 +152,7 @@ class StreamCheck(RowsCheck):
 
     def take(self, row: Row) -> None:
         """Read a row other than the header and the index. Raises `StoredDataError`."""
-        if row.row_key.startswith(dead_letters.PREFIX):
+        if row.row_key.startswith(dead_letter_rows.PREFIX):
             self._letters.take(row)
         elif row.row_key.startswith(EVENT):
             with reading_row("The key of an event", row):

@@ -22,7 +22,7 @@ from runtime.messages.envelope import IdKey, join_ids, pack_ids, unpack_ids
 from runtime.versions import limits
 from runtime.versions import properties as typed
 from runtime.versions import run as runs
-from runtime.versions.dead_letters import NONE_WAIT, WAITING_PROPERTIES, Waiting, read_waiting
+from runtime.versions.dead_letter_rows import NONE_WAIT, WAITING_PROPERTIES, Waiting, read_waiting
 from runtime.versions.properties import expect, expect_all
 from runtime.versions.run import Commit, Run, RunIndex, VersionColumns
 

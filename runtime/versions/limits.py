@@ -3,7 +3,7 @@
 Refer to them as `limits.NAME`, so that tests can lower them.
 """
 
-from runtime.messages.limits import KIB, MIB
+from runtime.messages.sizes import KIB, MIB
 
 MAX_STATE_BYTES = 320 * KIB
 """The maximum size of an encoded state. Two states and their context fit the row of a run."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from operator import sub
 from typing import Any, NamedTuple
 
@@ -18,12 +18,10 @@ import zstandard
 
 from eventstore import EventData, Int64, RecordedEvent, Value
 from eventstore.header import EVENT
-from handlers import Published
 from handlers.codec import unpack
 from runtime.clock import to_datetime
 from runtime.messages import envelope
 from runtime.messages.envelope import SIZE, Columnar, IdKey, pieces
-from runtime.messages.parsing import Deliveries
 from runtime.versions import limits
 from runtime.versions import properties as typed
 from runtime.versions.limits import ID_CHUNKS
@@ -205,55 +203,6 @@ def decompress(data: bytes, dictionary: bytes = b"") -> bytes:
         return _zstandard.decompressor.decompress(data, max_output_size=_MAX_BYTES)
     known = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
     return zstandard.ZstdDecompressor(dict_data=known).decompress(data, max_output_size=_MAX_BYTES)
-
-
-class Made(NamedTuple):
-    """The result of one handler call, except the state. `position`: the position of the delivery."""
-
-    position: int
-    now: int
-    revision: int
-    captured: Mapping[str, bytes] | None
-    published: Sequence[Published]
-
-
-@dataclass(slots=True)
-class MadeColumns(Columnar[Made]):
-    """Results of handler calls by column: each list holds one field of `Made`."""
-
-    row = Made
-
-    positions: list[int] = field(default_factory=list)
-    nows: list[int] = field(default_factory=list)
-    revisions: list[int] = field(default_factory=list)
-    captured: list[Mapping[str, bytes] | None] = field(default_factory=list)
-    published: list[Sequence[Published]] = field(default_factory=list)
-
-
-def version_columns(deliveries: Deliveries, made: MadeColumns, states: Sequence[bytes]) -> VersionColumns:
-    """Make the records of consecutive versions. `states`: encoded, before the first version and after each."""
-    envelopes, positions = deliveries.envelopes, made.positions
-    return VersionColumns(
-        _at(positions, deliveries.keys),
-        _at(positions, envelopes.types),
-        _at(positions, deliveries.fingerprints),
-        list(made.nows),
-        _at(positions, envelopes.enqueued_at),
-        [envelope.without_trace(dict(each)) if each else None for each in _at(positions, envelopes.headers)],
-        list(made.captured),
-        list(made.revisions),
-        list(map(envelope.digest_outputs, made.published)),
-        list(map(envelope.digest_state, states[1:])),
-        [None if after == before else after for before, after in pairwise(states)],
-    )
-
-
-def _at(positions: Sequence[int], column: Sequence[Any]) -> list[Any]:
-    # Nearly always they are contiguous, and a slice is fastest.
-    first, last = positions[0], positions[-1]
-    if last - first + 1 == len(positions):
-        return list(column[first : last + 1])
-    return [column[position] for position in positions]
 
 
 ID_PROPERTIES = typed.chunk_names("Ids", ID_CHUNKS)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from eventstore import EventData, Include, KeyRange, Partition, Properties, RecordedEvent, Row, Stream, Table
+from eventstore import Include, KeyRange, Partition, Properties, RecordedEvent, Row, Stream, Table
 from eventstore.errors import InvalidKeyError
 from eventstore.header import HEADER, is_tombstone
 from eventstore.keys import escape
@@ -21,15 +21,15 @@ from eventstore.stream import read_headers
 from handlers.app import HandlerDefinition
 from handlers.message import NAME
 from runtime.errors import StoredDataError, UsageError
-from runtime.messages.envelope import IdKey, pack_ids
-from runtime.messages.parsing import Deliveries
-from runtime.versions import dead_letters, index, limits
+from runtime.messages.envelope import IdKey
+from runtime.versions import dead_letter_rows, index
 from runtime.versions import run as stored_runs
-from runtime.versions.dead_letters import NO_LETTERS, Letter, Letters
-from runtime.versions.head import HEAD_PROPERTIES, NO_EVENT, Head, Segment, Tail, is_of_state, read_head
+from runtime.versions.dead_letter_rows import NO_LETTERS, Letter, Letters
+from runtime.versions.head import HEAD_PROPERTIES, NO_EVENT, Head, Tail, is_of_state, read_head
 from runtime.versions.index import IndexRow, VersionPosition
+from runtime.versions.packing import NewestState, PackedRun, packed
 from runtime.versions.properties import damaged_row, error_location, one_of_many, reading
-from runtime.versions.run import Commit, MadeColumns, Run, StateVersion, Version
+from runtime.versions.run import Commit, Run, Version
 
 
 class LoadedVersions:
@@ -81,13 +81,6 @@ class LoadedVersions:
         return self._events.get(number)
 
 
-class NewestState(NamedTuple):
-    """The newest state of a stream, upcast to the schema version of the code."""
-
-    encoded: bytes = b""
-    schema: int = 1
-
-
 class History(NamedTuple):
     """A stream as it was loaded, with the changes appended since."""
 
@@ -106,157 +99,6 @@ class History(NamedTuple):
     def find(self, message_id: IdKey) -> Version | None:
         """Return the version that a message made, or `None` if it made none, or if the version was truncated."""
         return self.appended.get(message_id) or self.found.find(message_id)
-
-
-class PackedRun(NamedTuple):
-    """An encoded run. `size`: its bytes in the request."""
-
-    first: int
-    last: int
-    event: EventData
-    ids: Sequence[IdKey]
-    size: int
-
-
-class Packed(NamedTuple):
-    """The versions that one transaction stores, up to number `last`, as a new tail and new runs."""
-
-    last: int
-    tail: Tail | None
-    runs: Sequence[PackedRun]
-
-
-class Packer:
-    """Packs new versions into a segment or runs, up to a full transaction. Versions since the last run are *open*."""
-
-    def __init__(
-        self, deliveries: Deliveries, head: Head, newest: NewestState, batch: str | None, number: int | None
-    ) -> None:
-        self._deliveries = deliveries
-        self._tail = head.tail
-        self._first = head.versions + 1
-        self.made = MadeColumns()
-        self.states = [newest.encoded]  # before the first version, and after each
-        self._schema = newest.schema
-        self._batch = batch
-        self._number = number
-        self._begin = 0  # the index of the first open version
-        self._open_bytes = 0
-        self._closed_bytes = 0
-        self._runs: list[PackedRun] = []
-        self.is_full = False  # another run may not fit the transaction, or too much memory is taken
-
-    def room(self) -> tuple[int, int]:
-        """Return how many versions may be added at once, and the bytes after which to ask again. Closes a full run."""
-        open_ = len(self.made) - self._begin
-        if open_ >= limits.MAX_RUN_VERSIONS or self._open_bytes >= limits.MAX_RUN_RAW_BYTES:
-            self._close(self.made.nows[-1])
-            open_ = 0
-        in_run = limits.MAX_RUN_RAW_BYTES - self._open_bytes
-        in_memory = limits.MAX_TRANSACTION_RAW_BYTES - self._closed_bytes - self._open_bytes
-        return 0 if self.is_full else limits.MAX_RUN_VERSIONS - open_, min(in_run, in_memory)
-
-    def extend(self, made: MadeColumns, afters: Sequence[bytes], size: int) -> None:
-        """Add versions, with the encoded states after them. `size`: the raw bytes of all versions."""
-        self.made.extend(made)
-        self.states += afters
-        self._open_bytes += size
-        if self._closed_bytes + self._open_bytes >= limits.MAX_TRANSACTION_RAW_BYTES:
-            self.is_full = True
-
-    def version(self, position: int) -> tuple[StateVersion, bytes, bytes]:
-        """Return the record of a new version, and the encoded states before and after it. `position` begins at 0."""
-        before, after = states = self.states[position : position + 2]
-        (record,) = stored_runs.version_columns(self._deliveries, self.made[position : position + 1], states)
-        return record, before, after
-
-    def pack(self, written_at: int) -> Packed:
-        """Pack as many of the first new versions as fit into one transaction. Converts a full tail to a run first."""
-        tail, segment = self._tail, self._segment(written_at)
-        last = self._first + len(self.made) - 1
-        if segment is not None and tail is not None and tail.takes(segment, self._schema):
-            return Packed(last, tail.plus(segment), ())
-        replaced = [] if tail is None else [packed(tail.run())]
-        if segment is not None:
-            tail = Tail(self._first, self._schema, self.states[0]).plus(segment)
-            return Packed(last, tail, replaced)
-        if self._begin < len(self.made):
-            self._close(written_at)
-        runs = self._fitting()
-        return Packed(runs[-1].last, None, [*replaced, *runs])
-
-    def head_after(self, head: Head, packed: Packed) -> Head:
-        stored = packed.last - head.versions
-        return head._replace(
-            state=self.states[stored],
-            schema=self._schema,
-            versions=packed.last,
-            last_now=self.made.nows[stored - 1],
-            tail=packed.tail,
-        )
-
-    def _segment(self, written_at: int) -> Segment | None:
-        """Return the versions as a segment, or `None` if there are too many versions or they are too large."""
-        count, before, after = len(self.made), self.states[0], self.states[-1]
-        if (
-            self._runs
-            or count > limits.MAX_SEGMENT_VERSIONS
-            or max(len(before), len(after)) > limits.MAX_HEAD_STATE_BYTES
-            or self._open_bytes > limits.MAX_TAIL_RAW_BYTES
-        ):
-            return None
-        commit = Commit(count, self._batch, written_at, self._number)
-        versions = stored_runs.version_columns(self._deliveries, self.made, self.states)
-        segment = Segment.of(versions, self._schema, before, commit)
-        return segment if segment.size <= limits.MAX_SEGMENT_BYTES else None
-
-    def _close(self, written_at: int) -> None:
-        begin, before = self._begin, self.states[self._begin]
-        versions = stored_runs.version_columns(self._deliveries, self.made[begin:], self.states[begin:])
-        commit = Commit(len(versions), self._batch, written_at, self._number)
-        self._runs += _split(Run(self._first + begin, self._schema, before, versions, [commit]))
-        self._begin = len(self.made)
-        self._closed_bytes += self._open_bytes
-        self._open_bytes = 0
-        sizes = [run.size for run in self._runs]
-        is_full = sum(sizes) + max(sizes) > limits.MAX_TRANSACTION_BYTES
-        self.is_full = is_full or len(sizes) >= limits.MAX_TRANSACTION_RUNS
-
-    def _fitting(self) -> list[PackedRun]:
-        fitting, room = self._runs[:1], limits.MAX_TRANSACTION_BYTES - self._runs[0].size
-        for run in self._runs[1 : limits.MAX_TRANSACTION_RUNS]:
-            room -= run.size
-            if room < 0:
-                break
-            fitting.append(run)
-        return fitting
-
-
-def _split(run: Run) -> list[PackedRun]:
-    data, versions = run.data(), run.versions
-    fits = len(data) <= limits.MAX_RUN_DATA_BYTES and len(pack_ids(run.ids)) <= limits.MAX_RUN_ID_BYTES
-    if fits or len(versions) == 1:
-        return [packed(run, data)]
-    (commit,) = run.commits
-    middle = len(versions) // 2
-    first = replace(run, versions=versions[:middle], commits=[commit._replace(length=middle)])
-    second = replace(
-        run,
-        first=run.first + middle,
-        before=run.states_before()[middle],
-        versions=versions[middle:],
-        commits=[commit._replace(length=commit.length - middle)],
-    )
-    return _split(first) + _split(second)
-
-
-def packed(run: Run, data: bytes | None = None) -> PackedRun:
-    """Encode a run that fits a row. `data`: its compressed columns, if the caller already has them."""
-    event, ids = run.event(data), run.ids
-    # The size in the request, including the index: binary data is base64 there.
-    size = sum(len(value) for value in event.properties.values() if isinstance(value, bytes))
-    size = (size + limits.HASH_BYTES * len(ids)) * 4 // 3 + limits.ROW_OVERHEAD
-    return PackedRun(run.first, run.last, event, ids, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,8 +179,8 @@ async def find_versions(
 
 
 async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> History | None:
-    select = [*index.PROPERTIES, *dead_letters.PROPERTIES]
-    read = await Stream.try_open_with(partition, dead_letters.LAST, select=select, header=HEAD_PROPERTIES)
+    select = [*index.PROPERTIES, *dead_letter_rows.PROPERTIES]
+    read = await Stream.try_open_with(partition, dead_letter_rows.LAST, select=select, header=HEAD_PROPERTIES)
     if read is None:
         return None
     stream, rows = read
@@ -349,7 +191,9 @@ async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> Histor
     events = await _read_runs(stream, {place.event for place in named})
     with reading("The index of ids", index.PREFIX):
         found = LoadedVersions(head.tail, events, wanted, named)
-    refused = dead_letters.read_letters([row for row in rows if row.row_key.startswith(dead_letters.PREFIX)])
+    refused = dead_letter_rows.read_letters(
+        [row for row in rows if row.row_key.startswith(dead_letter_rows.PREFIX)]
+    )
     return History(stream, head, index_rows, found, letters=refused)
 
 

@@ -29,8 +29,8 @@ from runtime.batch_options import STORE_VARIABLE, TABLE_VARIABLE
 from runtime.cli import failures, main
 from runtime.cli.options import DEFAULT_MASTER
 from runtime.ledger.ledger import BatchStatus
-from runtime.messages.limits import KIB, MIB
 from runtime.messages.outcome import Reason, Status
+from runtime.messages.sizes import KIB, MIB
 from runtime.publishing import DeliverySettings
 from runtime.spark.session import with_retries
 from runtime.spark.sources import _OPTIONS

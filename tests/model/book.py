@@ -11,7 +11,7 @@ from eventstore import drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.messages.envelope import Envelope, fingerprint
 from runtime.messages.outcome import OUTPUT_INDEX_BITS, Outcome, Output, Reason
-from runtime.versions.dead_letters import PREFIX, LetterState, read_letters
+from runtime.versions.dead_letter_rows import PREFIX, LetterState, read_letters
 from runtime.versions.stream import versions
 from tests.model.contents import Snapshot
 from tests.model.processes import NOW, sky

@@ -8,7 +8,7 @@ from functools import partial
 from eventstore.header import EVENT, FIRST_VERSION, HEADER
 from runtime.clock import to_datetime
 from runtime.messages.outcome import Output, Reason
-from runtime.versions.dead_letters import LetterState
+from runtime.versions.dead_letter_rows import LetterState
 from runtime.versions.properties import number
 from tests.model.book import NOT_TOLD, OUTPUTS, LetterPlace, Place, Refused, Version, place_of
 from tests.model.facts import Facts, Invariant, View

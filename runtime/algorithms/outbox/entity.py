@@ -22,9 +22,9 @@ from runtime.ledger.batch import BatchKey
 from runtime.messages.envelope import IdKey
 from runtime.messages.outcome import Output, outputs_of
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.versions import dead_letters
+from runtime.versions import dead_letter_rows
 from runtime.versions import properties as typed
-from runtime.versions.dead_letters import NO_LETTERS, NONE_WAIT, Letter, Letters, Waiting
+from runtime.versions.dead_letter_rows import NO_LETTERS, NONE_WAIT, Letter, Letters, Waiting
 from runtime.versions.head import Tombstone, read_tombstone
 from runtime.versions.limits import MAX_STATE_BYTES
 from runtime.versions.properties import expect
@@ -222,7 +222,7 @@ def read_entity(row: Row) -> Entity:
             row.etag,
             len(outbox or b""),
             typed.number(properties, "LetterRows", 0, most=typed.INT32),
-            dead_letters.read_waiting(properties),
+            dead_letter_rows.read_waiting(properties),
             tombstone=read_tombstone(properties),
         )
 
@@ -307,7 +307,7 @@ async def with_letters(table: Table, entity: Entity) -> Entity:
     # They may be newer than the entity, but then its conditional write fails.
     if not entity.letter_rows:
         return entity
-    return replace(entity, letters=await dead_letters.letters_of(Partition.exact(table, entity.key)))
+    return replace(entity, letters=await dead_letter_rows.letters_of(Partition.exact(table, entity.key)))
 
 
 async def store_entity(table: Table, entity: Entity) -> Entity:

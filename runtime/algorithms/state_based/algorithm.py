@@ -34,12 +34,13 @@ from runtime.messages.envelope import Envelopes, IdKey
 from runtime.messages.outcome import Outcome, Outcomes, Reason, Status, dead_letter
 from runtime.messages.parsing import Deliveries, Delivery, prepare_streams
 from runtime.retries import READ_AGAIN, RetryPolicy
-from runtime.versions import dead_letters, index
+from runtime.versions import dead_letter_rows, index
 from runtime.versions.head import Head, read_head
 from runtime.versions.index import candidates, read_index_row
+from runtime.versions.packing import NewestState, Packer
 from runtime.versions.properties import error_location
 from runtime.versions.readable import read_state
-from runtime.versions.stream import History, NewestState, Packer, append, is_key, load, stream_partition
+from runtime.versions.stream import History, append, is_key, load, stream_partition
 
 
 @dataclass(eq=False, repr=False)
@@ -237,7 +238,7 @@ class StreamsTogether:
         stored: list[_Stored] = []
         with suppress(EventStoreError):  # each stream is retried on its own, and raises there
             keys = [f"{name}-{business_ids[number]}" for number in usual]
-            pages = await self.table.query_each(keys, HEADER, dead_letters.LAST)
+            pages = await self.table.query_each(keys, HEADER, dead_letter_rows.LAST)
             handled = [
                 (number, key, self._opened(key, rows, deliveries, parts[number]))
                 for number, key, rows in zip(usual, keys, pages, strict=True)

@@ -25,7 +25,8 @@ from runtime.messages.outcome import Outcome, Reason, Status, dead_letter
 from runtime.messages.parsing import Deliveries, Prepared, is_copy
 from runtime.namesakes import is_from_outside
 from runtime.versions import limits
-from runtime.versions.run import MadeColumns, size_beside_state
+from runtime.versions.packing import MadeColumns
+from runtime.versions.run import size_beside_state
 
 T = TypeVar("T")
 

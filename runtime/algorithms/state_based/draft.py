@@ -12,8 +12,9 @@ from runtime.messages.envelope import IdKey
 from runtime.messages.outcome import Outcome, Outcomes, Reason, Status
 from runtime.messages.parsing import Deliveries, Delivery
 from runtime.versions import limits
-from runtime.versions.run import MadeColumns, Version
-from runtime.versions.stream import History, PackedRun, Packer, StreamUpdate
+from runtime.versions.packing import MadeColumns, PackedRun, Packer
+from runtime.versions.run import Version
+from runtime.versions.stream import History, StreamUpdate
 
 
 class SealedCommit(NamedTuple):

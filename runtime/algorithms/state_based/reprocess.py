@@ -34,10 +34,11 @@ from runtime.messages.parsing import Deliveries, Delivery, Prepared, is_copy, pr
 from runtime.retries import until_undisturbed
 from runtime.versions import stream as streams
 from runtime.versions.head import Head
+from runtime.versions.packing import NewestState
 from runtime.versions.properties import error_location
 from runtime.versions.readable import changes, decode, read_state
 from runtime.versions.run import Run, Version
-from runtime.versions.stream import History, NewestState, StreamUpdate, append, load, stream_partition
+from runtime.versions.stream import History, StreamUpdate, append, load, stream_partition
 
 NEW, GONE = "new", "gone"  # values of the header that marks outputs of only one of the two runs
 VISIT = ""

@@ -24,8 +24,8 @@ from runtime.ledger.batch import POSITION, OpenBatches
 from runtime.messages.envelope import NO_OUTPUTS
 from runtime.options import flag, option
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.versions import dead_letters
-from runtime.versions.dead_letters import Letter, Waiting, given_up
+from runtime.versions import dead_letter_rows
+from runtime.versions.dead_letter_rows import Letter, Waiting, given_up
 from runtime.versions.head import HEAD_PROPERTIES, NO_EVENT, Head, read_head
 from runtime.versions.index import index_below
 from runtime.versions.properties import error_location
@@ -199,9 +199,9 @@ async def take_letters(
 
     async def take_old() -> frozenset[int]:
         stream = await Stream.try_open(Partition.exact(table, key))
-        if stream is None or not dead_letters.read_waiting(stream.properties or {}).count:
+        if stream is None or not dead_letter_rows.read_waiting(stream.properties or {}).count:
             return frozenset()
-        old = list(filter(rules.gives_up, (await dead_letters.letters_of(stream.partition)).waiting))
+        old = list(filter(rules.gives_up, (await dead_letter_rows.letters_of(stream.partition)).waiting))
         for letter in old:
             take(letter)
         return frozenset(letter.number for letter in old)
@@ -219,7 +219,7 @@ async def without_old_letters(
     """
     if rules.give_up is None or not head.waiting.count:
         return stream, head, 0
-    before = await dead_letters.letters_of(stream.partition)
+    before = await dead_letter_rows.letters_of(stream.partition)
     changed, count = given_up(
         before.all, lambda letter: rules.gives_up(letter) and (kept is None or letter.number in kept)
     )

@@ -20,7 +20,7 @@ from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError
 from runtime.cli.options import AppSpec, AsJson, AuxiliaryStore, Messages, SparkOptions, only
 from runtime.errors import UsageError
 from runtime.ledger.batch import DeadLetterLimit
-from runtime.messages.limits import MessageLimits
+from runtime.messages.sizes import MessageLimits
 from runtime.options import REQUIRED, flag, option
 from runtime.telemetry import Metrics, logs_json
 

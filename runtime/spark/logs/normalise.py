@@ -1,7 +1,7 @@
 """Normalise message logs in the JVM, and route messages to the streams of handlers.
 
 A normalised log has the columns of a log plus `problem`, the error of an invalid row, and `line`, its original content.
-No value silently becomes NULL. Only a note of a large value reaches Python workers, see `runtime.messages.limits`.
+No value silently becomes NULL. Only a note of a large value reaches Python workers, see `runtime.messages.sizes`.
 
 Each message gets a row for each of its routes, or for the handler named in the log. The rows of a stream are shuffled
 to one partition and sorted, with copies of a message adjacent, at the smallest position of any copy.
@@ -31,7 +31,7 @@ from handlers.app import KeyKind, Route
 from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError, UsageError
 from runtime.messages import envelope
-from runtime.messages.limits import KEPT, NOTE, USUAL, MessageLimits, sentence
+from runtime.messages.sizes import KEPT, NOTE, USUAL, MessageLimits, sentence
 
 REQUIRED = ("message_id", "type", "body")
 OPTIONAL = ("business_id", "sequence", "enqueued_at", "headers", "handler")

@@ -26,9 +26,9 @@ from runtime.documents import open_documents
 from runtime.errors import StoredDataError
 from runtime.ledger.batch import NOTHING, BatchContext, Seen
 from runtime.messages.envelope import Envelopes, id_key, unpack_envelope
-from runtime.messages.limits import MessageLimits, size_of, size_of_headers
 from runtime.messages.outcome import Outcome, Outcomes, Reason, dead_letter
 from runtime.messages.parsing import Deliveries, not_allowed, prepare_all, unroutable
+from runtime.messages.sizes import MessageLimits, size_of, size_of_headers
 from runtime.retries import RetryPolicy
 from runtime.spark.worker.connection import ConcurrencyLimit, Connection, Wait, open_table
 from runtime.spark.worker.outcomes import OutcomeWriter, rows_of, to_arrow

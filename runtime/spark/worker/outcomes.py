@@ -19,8 +19,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from runtime.errors import BatchFailedError
 from runtime.file_systems import Folder, open_folder
-from runtime.messages.limits import is_note, kept_as_json, size_of, size_of_headers
 from runtime.messages.outcome import Outcome, Outcomes, Outputs, Reason, Status
+from runtime.messages.sizes import is_note, kept_as_json, size_of, size_of_headers
 from runtime.telemetry import OFF, Metrics
 
 _TEXT, _NUMBER = pa.string(), pa.int64()

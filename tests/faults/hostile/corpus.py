@@ -15,8 +15,8 @@ from typing import Any
 import msgpack
 
 from runtime.messages.envelope import Envelope, canonical
-from runtime.messages.limits import USUAL
 from runtime.messages.parsing import business_id_of
+from runtime.messages.sizes import USUAL
 from tests.faults.hostile.app import app
 
 FOLDER = Path(__file__).parent

@@ -9,7 +9,7 @@ from runtime.algorithms.algorithm import Refusals
 from runtime.algorithms.state_based import algorithm as state_based
 from runtime.algorithms.state_based.algorithm import StateBasedOneByOne
 from runtime.algorithms.state_based.truncation import TruncationRules
-from runtime.versions.dead_letters import LetterState
+from runtime.versions.dead_letter_rows import LetterState
 from runtime.versions.stream import StreamUpdate
 from tests.model.mistakes.mistake import ALONE, ALONE_CRASH, Mistakes, both, giving, instead_of
 from tests.model.scenarios import refusals as scenarios

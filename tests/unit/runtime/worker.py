@@ -13,7 +13,7 @@ from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import prepare
-from runtime.versions.dead_letters import Letter
+from runtime.versions.dead_letter_rows import Letter
 from runtime.versions.run import Version
 from runtime.versions.stream import find_versions, versions
 from tests.unit.runtime import diary

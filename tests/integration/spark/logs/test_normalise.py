@@ -17,7 +17,7 @@ from handlers import App, Context, Handler, Message, State, handles
 from handlers.context import message_codec
 from runtime.errors import BatchFailedError, UsageError
 from runtime.messages.envelope import Envelope, Envelopes
-from runtime.messages.limits import MessageLimits, find_excesses
+from runtime.messages.sizes import MessageLimits, find_excesses
 from runtime.spark import dead_letters, outputs
 from runtime.spark.logs.normalise import first_of, normalise, text, texts
 from runtime.spark.logs.read import open_log

@@ -12,7 +12,7 @@ from runtime import LogError
 from runtime.batch_options import TablePlace
 from runtime.cli import options as option_groups
 from runtime.ledger.settings import KEY_BYTES, LEDGER, OF_TABLE
-from runtime.messages.limits import MessageLimits
+from runtime.messages.sizes import MessageLimits
 from runtime.spark import batch
 from tests.unit.cli.stores import TABLE, on_store
 

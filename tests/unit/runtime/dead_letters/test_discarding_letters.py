@@ -4,7 +4,7 @@ import pytest
 
 from eventstore import StoreUnavailableError, drive
 from runtime.dead_letters import Selection, discard
-from runtime.versions.dead_letters import PREFIX
+from runtime.versions.dead_letter_rows import PREFIX
 from tests.unit.runtime.accidents import At, CrashError, crash, disturbed_once, lose_answer
 from tests.unit.runtime.algorithms.world import ALGORITHMS
 from tests.unit.runtime.dead_letters.post import ALL, DAMAGED, PostOffice, parcel

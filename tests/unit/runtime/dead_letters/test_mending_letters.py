@@ -13,7 +13,7 @@ from runtime.dead_letters import Edits, FoundLetter, RedriveRequest, Selection, 
 from runtime.errors import UsageError
 from runtime.messages.envelope import id_key
 from runtime.messages.outcome import Reason
-from runtime.versions.dead_letters import Letter, LetterState
+from runtime.versions.dead_letter_rows import Letter, LetterState
 
 SENT = Envelope("m-1", "Parcel", '{"box": "b"}', "b", 7, 1_767_225_600_000_001, {"trace": "t"})
 

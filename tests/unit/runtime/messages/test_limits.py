@@ -18,9 +18,9 @@ from runtime.dead_letters import Selection, find_letters
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope, Envelopes
-from runtime.messages.limits import Excess, MessageLimits, find_excesses, is_note, is_too_deep
 from runtime.messages.outcome import Outcome, Outcomes, Reason, shortened
 from runtime.messages.parsing import Prepared, prepare_all, unroutable
+from runtime.messages.sizes import Excess, MessageLimits, find_excesses, is_note, is_too_deep
 from runtime.spark.worker.job import FoldJob
 from runtime.spark.worker.outcomes import OutcomeWriter
 from tests.support.routed import routed

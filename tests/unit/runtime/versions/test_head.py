@@ -11,7 +11,7 @@ from eventstore import Operation, Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.errors import StoredDataError
 from runtime.versions import limits
-from runtime.versions.dead_letters import Waiting
+from runtime.versions.dead_letter_rows import Waiting
 from runtime.versions.head import HEAD_PROPERTIES, Head, Segment, Tail, Tombstone, read_head, read_tail
 from runtime.versions.limits import MAX_HEAD_STATE_BYTES
 from runtime.versions.run import Commit, Run, VersionColumns

@@ -8,9 +8,9 @@ from eventstore import InterceptedTable, KeyRange, Operation, Table, drive, spli
 from runtime.ledger.ledger import Ledger
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Reason
-from runtime.versions import dead_letters as letters
+from runtime.versions import dead_letter_rows as letters
 from runtime.versions import limits
-from runtime.versions.dead_letters import NO_LETTERS, Letter, LetterState, read_letters
+from runtime.versions.dead_letter_rows import NO_LETTERS, Letter, LetterState, read_letters
 from runtime.versions.readable import ABSENT, Change, changes, decode
 from runtime.versions.stream import stream_keys, summaries
 from tests.unit.runtime.algorithms.game import start

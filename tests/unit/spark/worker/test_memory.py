@@ -14,8 +14,8 @@ from eventstore import InterceptedTable, Table
 from runtime.batch_options import BatchOptions, TablePlace, VerifyOptions
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope
-from runtime.messages.limits import size_of, size_of_headers
 from runtime.messages.outcome import Outcome, Outcomes, Output, Status
+from runtime.messages.sizes import size_of, size_of_headers
 from runtime.spark.verification import VerifyJob
 from runtime.spark.worker import job as deliveries
 from runtime.spark.worker import outcomes as writing

@@ -17,7 +17,7 @@ from runtime.algorithms.state_based.truncation import (
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.versions import limits
-from runtime.versions.dead_letters import LetterState
+from runtime.versions.dead_letter_rows import LetterState
 from runtime.versions.stream import summaries
 from tests.unit.runtime.diary import SKY, delivery, misbehave, ponder, write
 from tests.unit.runtime.indexes import check_index, index_of
