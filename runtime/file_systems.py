@@ -112,7 +112,7 @@ class Folder:
         self.files.move(self.path, target.path)
 
     def move_file(self, name: str, target: Folder) -> None:
-        """Move a file into another folder. On an object store, the file is copied."""
+        """Move a file into another folder. On an object store, the file is copied and then deleted."""
         if self.moves_whole:
             self.files.move(self.path_of(name), target.path_of(name))
             return

@@ -112,7 +112,7 @@ def _has_alarm() -> bool:
 
 
 class Watch(CallInterceptor):
-    """Supervises the main thread of a worker. `is_retry`: an earlier attempt at the task may have killed a worker."""
+    """Supervises the main thread of a worker. Set `is_retry` if an earlier attempt at the task may have killed it."""
 
     def __init__(self, seconds: float, *, is_retry: bool = False) -> None:
         self._seconds = seconds

@@ -48,7 +48,7 @@ PARTITION = "deliveries."  # begins the partition keys of customers
 
 
 class KeyState(IntEnum):
-    """The state of a key that is locked or sealed."""
+    """The state of a stored key."""
 
     LOCKED = 0
     SEALED = 1
@@ -295,7 +295,7 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
 
 @contextmanager
 def _translated_errors() -> Iterator[None]:
-    """Context manager that raises `StoreUnavailableError` if Redis does not answer, else `TargetError`."""
+    """Context manager that converts errors of Redis to `StoreUnavailableError` (no answer) or `TargetError`."""
     from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: A004, PLC0415 - its extra
 
     try:
@@ -374,7 +374,7 @@ class DeliverySettings:
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> DeliverySettings:
-        """Parse environment variables. Raises `UsageError`."""
+        """Parse the settings from environment variables. Raises `UsageError` for an invalid value."""
         named = variables.get(AT_LEAST_ONCE, "").split(",")
         limits = {name: variables[name] for name in LOCK_LIMIT if variables.get(name)}
         if len(set(limits.values())) > 1:
@@ -514,7 +514,7 @@ class IdempotentDelivery:
     async def take(
         self, key: DeliveryKey, name: str, state: KeyState, period: timedelta, *, is_redrive: bool
     ) -> Key:
-        """Store a key unless an unexpired one exists. Return the stored key: on success, its `holder` is `name`."""
+        """Store a key unless an unexpired key exists. Return the stored key, whose holder is `name` on success."""
 
         async def attempt() -> Key:
             there = None

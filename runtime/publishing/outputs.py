@@ -37,7 +37,7 @@ _NO_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|NaN|-?Infinity')
 def cut(tables: Iterable[pa.Table], count: int) -> Iterator[Slices]:
     """Context manager that cuts tables of outputs into `count` slices in temporary files.
 
-    `tables` must hold all outputs of each slice that it has outputs of.
+    If `tables` holds an output of a slice, it must hold all outputs of that slice.
     """
     with TemporaryDirectory(prefix="consistent-slices-") as folder:
         counts: Counter[int] = Counter()
@@ -225,7 +225,7 @@ def _corrections(batch: pa.RecordBatch) -> pa.Table:
 
 
 def check_types(batches: Iterable[BatchOutputs], types: Collection[str]) -> None:
-    """Raise `UsageError` if batches have outputs, but none of some of these types. Reads all outputs."""
+    """Raise `UsageError` for a type without outputs, unless the batches have no outputs at all. Reads all outputs."""
     there: set[str] = set()
     for batch in batches:
         for table in replace(batch, types=()).tables():

@@ -47,7 +47,7 @@ class CommittedOutput:
 
 
 class SliceName(NamedTuple):
-    """The name of a slice, the same in every attempt of a publication."""
+    """The name of a slice. All attempts at a publication use the same name."""
 
     publication: str
     number: int
@@ -92,7 +92,7 @@ class Publisher(ABC):
 
     @abstractmethod
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Send outputs, in order for each business id. Return their records.
+        """Send outputs, in order for each business id. Return the records to store.
 
         Raises `TargetUnavailableError` if a retry may succeed.
         """

@@ -157,7 +157,7 @@ class Publications:
 class SliceClaim:
     """A slice that this runner may send while it renews the lease.
 
-    A runner that lost its lease notices this at its next write. Until then, two runners may send the slice.
+    A runner that lost the lease detects the loss at its next write. Until then, two runners may send the slice.
     """
 
     number: int
@@ -249,7 +249,7 @@ def _properties(record: Record) -> dict[str, Value]:
 
 
 async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the publications of some batches by batch id, as targets with numbers of slices.
+    """Return the target, number of slices and number of sent slices of each publication, by batch id.
 
     Costs one request for every 1,000 publications in the table, and one for each publication of the batches.
     """

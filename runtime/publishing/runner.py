@@ -78,7 +78,7 @@ class PublishResult:
 
 @dataclass(frozen=True, slots=True)
 class PublicationProgress:
-    """How far a publication is."""
+    """The state of a publication when it is begun or resumed."""
 
     publication: Publication
     found: Mapping[int, SliceRecord]  # the slices that were begun
@@ -91,7 +91,7 @@ class PublicationProgress:
         return [number for number in range(self.publication.slices) if number not in sent]
 
     def taken_over(self, options: PublishOptions) -> frozenset[str]:
-        """Return the tokens of the claims that `--take-over` takes over before they expire, otherwise an empty set."""
+        """Return the tokens of claims to take over before they expire. Empty without `--take-over`."""
         return frozenset(each.lease.token for each in self.found.values() if options.take_over)
 
 

@@ -109,7 +109,7 @@ class Consumer:
             await self._task
 
     def stop(self) -> None:
-        """Stop reading, finish the messages in hand within `options.drain`, and let `run` return."""
+        """Stop reading, finish the messages in hand within `options.drain`, then end `run`."""
         if self._stops_at is None:
             seconds = self._options.drain.total_seconds()
             self._stops_at = asyncio.get_running_loop().time() + seconds
@@ -223,7 +223,7 @@ class Consumer:
                 await _passed(self._has_finished)
 
     async def _settle(self, ready: Sequence[Received]) -> None:
-        """Publish the outputs of finished deliveries, then acknowledge the deliveries. Retries until all answer."""
+        """Publish the outputs of finished deliveries, then acknowledge them. Retries until all services answer."""
 
         async def send_letters() -> None:
             letters = [letter for each in ready if not each.is_lost for letter in each.letters]

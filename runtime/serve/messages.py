@@ -41,7 +41,7 @@ class Stage(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Received:
-    """A delivery of a lane or of a queue."""
+    """A delivery of a message, from a lane or from a queue."""
 
     envelope: Envelope
     size: int
@@ -101,7 +101,7 @@ class Rebalances(Protocol):
 
 
 class Source(Protocol):
-    """Where messages come from. The calls do not block the event loop, and raise `SourceUnavailableError`."""
+    """A source of messages. Its calls do not block the event loop, and raise `SourceUnavailableError`."""
 
     name: str  # the URL without secrets
     origin: str | None  # the owner of the offsets, once the source is open; None for a queue

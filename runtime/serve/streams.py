@@ -85,7 +85,7 @@ class Troubles(dict[str, str]):
 
 
 def position_of(source: str, received: Iterable[Received]) -> str:
-    """Return the position (docs/decisions/0026) of one stream's deliveries: for each message, the first delivery."""
+    """Return the position (docs/decisions/0026) of one stream's deliveries. It names each message's first delivery."""
     offsets: dict[str, list[int]] = {}
     seen = set[str]()
     for each in received:
@@ -119,7 +119,7 @@ def is_published_by_another(
 ) -> bool:
     """Return whether a delivery other than this one has published, or will publish, the outputs of a version.
 
-    A compacted topic may drop that delivery before it is acknowledged. In that case, this one publishes.
+    A compacted topic may drop the other delivery before it is acknowledged. In that case, return False.
     """
     if not made_by:
         return False

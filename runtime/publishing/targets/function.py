@@ -48,7 +48,7 @@ class FunctionTarget(publisher.OneByOneTarget):
         return FunctionPublisher(self)
 
     async def call(self, message: OutgoingMessage) -> None:
-        """Call the function. Raises its errors, and `TimeoutError`."""
+        """Call the function. Raises errors of the function, and `TimeoutError`."""
         is_async = inspect.iscoroutinefunction(self.send) or inspect.iscoroutinefunction(
             type(self.send).__call__
         )
@@ -145,7 +145,7 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
             raise errors.TargetError(f"The keys of {self.target.name} cannot be stored: {error}") from error
 
     def _count(self, delivered: Delivered) -> None:
-        """Raise `TargetError` after several failures in a row."""
+        """Count failures in a row. Raises `TargetError` if there are too many."""
         error = delivered.error
         if delivered.end is End.SENT or isinstance(error, errors.PermanentError):
             self.target.failures = 0

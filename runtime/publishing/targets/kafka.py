@@ -209,7 +209,7 @@ class KafkaPublisher(publisher.ThreadedPublisher):
 
     @publisher.in_thread
     def open(self, name: SliceName) -> bool:
-        """Fence other producers of the slice. Return False if it has a marker, otherwise begin a transaction."""
+        """Fence other producers of the slice, and begin a transaction. Return False if the slice has a marker."""
         with _translated_errors(self._target.name):
             own = {
                 "transactional.id": f"consistent-{name}",

@@ -86,7 +86,7 @@ _OF_ROW = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMA
 
 
 class SqliteTarget(SqlTarget):
-    """An SQLite file, created unless it exists."""
+    """An SQLite file, which is created if it does not exist."""
 
     publishers = 1  # a transaction locks the file
 

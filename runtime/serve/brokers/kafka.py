@@ -135,7 +135,7 @@ class KafkaSource:
             self._is_down = True
 
     def _received(self, record: Message) -> Received | None:
-        """Return the delivery in a record; None for a tombstone, or if the partition was revoked meanwhile."""
+        """Return the delivery in a record, or None for a tombstone or a revoked partition."""
         topic, partition, offset = record.topic() or "", record.partition() or 0, record.offset() or 0
         value, lane = record.value(), self._lanes.get((topic, partition))
         if value is None or lane is None:
@@ -166,7 +166,7 @@ class KafkaSource:
 
 
 def _end(client: Client, partition: TopicPartition) -> int | None:
-    """Return the end of a partition as of the last fetch, if known. Costs no request."""
+    """Return the end of a partition as of the last fetch, or None if it is unknown. Costs no request."""
     with suppress(KafkaException, RuntimeError):  # RuntimeError: the client is closed
         found: tuple[int, int] = client.get_watermark_offsets(partition, cached=True)
         return found[1] if found[1] >= 0 else None
@@ -200,7 +200,7 @@ class KafkaSettlement(Settlement):
             self._own["transaction.timeout.ms"] = given.get("transaction.timeout.ms", _TRANSACTION_MS)
 
     async def settle(self, outputs: Sequence[CommittedOutput], received: Sequence[Received]) -> None:
-        """Send outputs, and commit the offsets of the deliveries. Uses one transaction if both are in one cluster."""
+        """Send outputs, and commit the offsets of deliveries, in one transaction if the source is the same cluster."""
         if self._group is None or not outputs:
             await super().settle(outputs, received)
         else:

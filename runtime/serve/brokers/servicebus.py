@@ -48,7 +48,7 @@ class _Receipt(NamedTuple):
 
 
 class ServiceBusSource:
-    """A queue or subscription, with one receiver for each of `sessions`. Each receiver fills a bounded buffer."""
+    """A queue or subscription. Each concurrent session has a receiver. All receivers fill one bounded buffer."""
 
     origin: str | None = None
 
