@@ -6,39 +6,17 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from runtime.errors import *  # noqa: F403 - all are public
+
 if TYPE_CHECKING:
     from runtime.algorithms.algorithm import Publish
-    from runtime.errors import (
-        AppNotFoundError,
-        ArchiveError,
-        BatchFailedError,
-        BatchHeldBackError,
-        BatchRefusedError,
-        DifferenceError,
-        LeaseHeldError,
-        LeaseLostError,
-        LogError,
-        MissingExtraError,
-        OutcomesMissingError,
-        PermanentError,
-        ReplayFailedError,
-        RetriesExhaustedError,
-        RuntimeFailure,
-        SchemasUnavailableError,
-        SendError,
-        StoredDataError,
-        TargetError,
-        TargetUnavailableError,
-        TransientError,
-        UsageError,
-    )
     from runtime.ledger.settings import TableSettings
     from runtime.maintenance.switch import Fork, fork, switch
     from runtime.messages.envelope import Envelope
     from runtime.messages.outcome import Outcome, Output, Reason, Status
     from runtime.processor import Processor
 
-__all__ = [
+__all__ = [  # noqa: F405 - the errors
     "AppNotFoundError",
     "ArchiveError",
     "BatchFailedError",
@@ -90,6 +68,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any exported value
     """Import the module that defines an exported name on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_MODULE_OF.get(name, "runtime.errors")), name)
+    value = getattr(import_module(_MODULE_OF[name]), name)
     globals()[name] = value
     return value

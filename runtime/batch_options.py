@@ -34,7 +34,7 @@ Wrap = Callable[[Table], Table]
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:
-    """The location of a table: the URL of its store, and its name."""
+    """The location of a table: the URL of the store, and the name of the table."""
 
     GROUP: ClassVar = ""
 
@@ -59,7 +59,7 @@ class TablePlace:
         check_fields(self)
 
     def for_workers(self) -> TablePlace:
-        """Return the location with a URL that workers can use. It may contain a secret."""
+        """Return the location with a URL that workers can use. The URL may contain a secret."""
         return TablePlace(portable_url(self.store), self.table)
 
 
@@ -73,7 +73,7 @@ def _silent(_: str) -> None: ...
 
 
 def remark(step: Step, sentence: str) -> None:
-    """Report a remark on a log to `step`, or as a warning if `step` is the silent default."""
+    """Report a remark on a log. Pass it to `step`, or warn if `step` is the silent default."""
     if step is _silent:
         warnings.warn(sentence, stacklevel=3)
     else:
@@ -194,10 +194,9 @@ class BatchOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        nothing = {"handler_timeout": timedelta(), "in_flight": 0, "worker_memory": 0}
-        for name, none in nothing.items():
-            if getattr(self, name) is not None and getattr(self, name) <= none:
-                raise UsageError(f"The option {name} must be greater than {none}.")
+        for name, zero in (("handler_timeout", timedelta()), ("in_flight", 0), ("worker_memory", 0)):
+            if getattr(self, name) is not None and getattr(self, name) <= zero:
+                raise UsageError(f"The option {name} must be greater than {zero}.")
         self.limit()
         choice.check_stores(
             self.algorithm,
@@ -220,7 +219,7 @@ class BatchOptions:
             )
 
     def limit(self) -> DeadLetterLimit | None:
-        """Return the limit of dead letters, if any."""
+        """Return the limit of dead letters, or None."""
         return None if self.max_dead_letters is None else DeadLetterLimit.parse(str(self.max_dead_letters))
 
     @property
@@ -236,9 +235,8 @@ class BatchOptions:
     def described_algorithm(self) -> str:
         """Return the algorithm in the form recorded in the ledger."""
         other = self.other_table
-        return choice.described_algorithm(
-            self.algorithm, None if other is None else (other.store, other.table)
-        )
+        place = None if other is None else (other.store, other.table)
+        return choice.described_algorithm(self.algorithm, place)
 
     def claim(self, app: App) -> TableDemands:
         """Return the settings that a batch of the app requires of its table."""

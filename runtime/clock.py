@@ -18,7 +18,7 @@ _LATEST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 def is_in_calendar(microseconds: int) -> bool:
-    """Return whether stores can represent a time."""
+    """Return whether stores can represent a time, in microseconds since 1970."""
     return EARLIEST <= microseconds <= _LATEST
 
 
@@ -38,12 +38,12 @@ def to_datetime(microseconds: int) -> datetime:
 
 
 def moment(microseconds: int | None) -> datetime | None:
-    """Convert microseconds as `to_datetime` does, and None to None."""
+    """Convert microseconds since 1970 to a UTC datetime. None stays None."""
     return None if microseconds is None else to_datetime(microseconds)
 
 
 def shown_time(microseconds: int) -> str:
-    """Format a time, even one outside the range of datetime."""
+    """Format a time in ISO 8601, or as a number of microseconds if it is outside the range of datetime."""
     try:
         return to_datetime(microseconds).isoformat()
     except OverflowError:

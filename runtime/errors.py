@@ -48,7 +48,7 @@ class AppNotFoundError(UsageError):
 class BatchRefusedError(UsageError):
     """Raised when the ledger rejects a batch.
 
-    Its id is invalid, unknown, abandoned or was used with other input, or the table was processed with another
+    The batch id is invalid, unknown, abandoned or was used with other input, or the table was processed with another
     algorithm. Rerunning a published batch is not an error: it returns the outcomes.
     """
 
@@ -58,11 +58,11 @@ class OutcomesMissingError(UsageError):
 
 
 class LeaseHeldError(UsageError):
-    """Raised when another process holds the lease of a table. The error names that process and the time of expiry."""
+    """Raised when another process holds the lease of a table. Names the process, and when the lease expires."""
 
 
 class LeaseLostError(RuntimeFailure):
-    """Raised when a lease expired or was taken over. Work done before that stays valid."""
+    """Raised when a lease expired or was taken over. Work that was done under the lease stays valid."""
 
 
 class RetriesExhaustedError(RuntimeFailure):
@@ -83,7 +83,7 @@ class DifferenceError(RuntimeFailure):
 class StoredDataError(RuntimeFailure):
     """Raised when a stored row is corrupt, or was written by newer code.
 
-    Names the row, stream (partition key), table and store, as far as they are known. Callers add the rest.
+    Names the row, stream (partition key), table and store. Callers add the names that the raising code does not know.
     """
 
     def __init__(
@@ -115,12 +115,10 @@ class ArchiveError(RuntimeFailure):
 
 
 class TargetError(RuntimeFailure):
-    """Raised when a target rejects outputs. Outputs sent before stay sent, and the rest can be resumed."""
+    """Raised when a target rejects outputs. Outputs that were sent stay sent, and publishing can be resumed."""
 
 
-class TargetUnavailableError(TargetError):
-    """Raised when a target is unavailable. A retry may succeed, after `retry_after` seconds if given."""
-
+class _RetryAfter(RuntimeFailure):
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message, retry_after)
         self.message = message
@@ -128,22 +126,18 @@ class TargetUnavailableError(TargetError):
 
     def __str__(self) -> str:
         return self.message
+
+
+class TargetUnavailableError(_RetryAfter, TargetError):
+    """Raised when a target is unavailable. A retry may succeed, after `retry_after` seconds if given."""
 
 
 class SendError(RuntimeFailure):
     """Base of the errors of a sender that did not send a message."""
 
 
-class TransientError(SendError):
+class TransientError(_RetryAfter, SendError):
     """Raised by a sender if a retry may succeed, after `retry_after` seconds if given."""
-
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
-        super().__init__(message, retry_after)
-        self.message = message
-        self.retry_after = retry_after
-
-    def __str__(self) -> str:
-        return self.message
 
 
 class PermanentError(SendError):
@@ -151,7 +145,7 @@ class PermanentError(SendError):
 
 
 class SchemasUnavailableError(RuntimeFailure):
-    """Raised when a schema registry does not answer: another attempt may succeed."""
+    """Raised when a schema registry does not answer. A retry may succeed."""
 
 
 class MissingExtraError(RuntimeFailure, ImportError):

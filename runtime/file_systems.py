@@ -20,20 +20,21 @@ from runtime.errors import UsageError
 
 
 def path_and_options(url: str) -> tuple[str, str]:
-    """Split a URL into the folder and the options, which begin with `?`. A path has no options."""
+    """Split the URL of a folder into path and options. Options begin with `?`, and are empty for a path on disk."""
     path, mark, options = url.partition("?") if "://" in url else (url, "", "")
     return path, mark + options
 
 
 def within(url: str, *names: str) -> str:
-    """Return the path or URL of a file or folder below a folder."""
+    """Return the path or URL of a file or folder within a folder. Keeps the options of the URL."""
     path, options = path_and_options(url)
     return "/".join((path, *names)) + options
 
 
 _MOVE_FOLDERS = ("local", "hdfs")
-_EMULATED_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-"""The public key of every Azurite."""
+EMULATOR_ACCOUNT = "devstoreaccount1"
+EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+"""The documented key of every Azurite, which is no secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +69,15 @@ class Folder:
         return Folder(self.files, self.path_of(name))
 
     def names(self) -> list[str]:
-        """Return the names of the files and folders in the folder; an empty list if the folder does not exist."""
+        """Return the names of the folder's files and subfolders, or an empty list if the folder does not exist."""
         return [info.base_name for info in self._list()]
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of the folder's files in bytes, by name; an empty dict if the folder does not exist."""
+        """Return the sizes of the folder's files in bytes, by name. Empty if the folder does not exist."""
         return {info.base_name: info.size for info in self._list() if info.is_file}
 
     def times(self, names: Sequence[str]) -> list[int | None]:
-        """Return the modification times of files in milliseconds: -1 if unknown, None if the file is missing."""
+        """Return the modification times of files in milliseconds, -1 for an unknown time, None for a missing file."""
         infos = self.files.get_file_info([self.path_of(name) for name in names])
         return [None if _is_missing(info) else (info.mtime_ns or -1) // 10**6 for info in infos]
 
@@ -111,7 +112,7 @@ class Folder:
         self.files.move(self.path, target.path)
 
     def move_file(self, name: str, target: Folder) -> None:
-        """Move a file into another folder. On an object store, the file is copied."""
+        """Move a file into another folder. On an object store, the file is copied and then deleted."""
         if self.moves_whole:
             self.files.move(self.path_of(name), target.path_of(name))
             return
@@ -143,11 +144,14 @@ class Folder:
             file.write(content)
 
     def read(self, name: str) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """Open a file for random access."""
+        """Return a file, opened for random access."""
         return self.files.open_input_file(self.path_of(name))
 
     def write(self, name: str, metadata: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """Open a new file. `metadata` is for object stores. Raises `FileNotFoundError` if a disk has no such folder."""
+        """Return a new file, opened for writing. `metadata` is for object stores.
+
+        Raises `FileNotFoundError` if a disk has no such folder.
+        """
         return self.files.open_output_stream(self.path_of(name), metadata=metadata)
 
     def size(self, name: str) -> int:
@@ -182,7 +186,7 @@ def _is_missing(info: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
 
 def open_folder(url: str) -> Folder:
     """Return the folder of a path or URL. Raises `UsageError` for an unknown file system."""
-    # Many processes open no folder, such as consumers of single messages.
+    # Imported here, because many processes open no folder, such as consumers of single messages.
     import pyarrow as pa  # noqa: PLC0415 - see above
     from pyarrow.fs import FileSystem, LocalFileSystem  # noqa: PLC0415 - see above
 
@@ -213,7 +217,7 @@ def _azure(url: str, **signature: str) -> Folder:
     if parts.scheme == "azurite":
         place = {"blob_storage_authority": parts.netloc, "dfs_storage_authority": parts.netloc}
         http = {"blob_storage_scheme": "http", "dfs_storage_scheme": "http"}
-        files = AzureFileSystem("devstoreaccount1", account_key=_EMULATED_KEY, **place, **http)
+        files = AzureFileSystem(EMULATOR_ACCOUNT, account_key=EMULATOR_KEY, **place, **http)
         return Folder(files, parts.path.strip("/"))
     if not parts.username or not parts.hostname:
         raise UsageError(

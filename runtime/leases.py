@@ -1,7 +1,7 @@
 """Leases on slices that are published, and on the clean-up of a table.
 
-A holder keeps its lease by renewing it; anyone may take over an expired one. Changes are conditional on the row's ETag,
-so a holder that was too slow learns of the take-over at its next change.
+A holder keeps a lease by renewing it. Any process may take over an expired lease. Changes are conditional on the ETag
+of the row, so a holder that was too slow detects the take-over at its next change.
 """
 
 import uuid
@@ -47,7 +47,7 @@ class LeaseRow:
     async def take(
         self, holder: str, current: Lease | None, values: Mapping[str, Value] | None = None
     ) -> Lease | None:
-        """Take a lease, or return None if its row is no longer `current`. Costs one request, two after a conflict."""
+        """Take a lease, or return None if its row is not `current`. Costs one request, or two after a conflict."""
         now = self.clock()
         lease = Lease(holder, uuid.uuid4().hex, now, now + self.length, "", values or {})
         operation = Operation.insert(self.row_key, _properties(lease))
@@ -68,9 +68,10 @@ class LeaseRow:
         *,
         expires_at: int | None = None,
     ) -> Lease:
-        """Renew a lease, update its values, and apply other operations to its partition in the same transaction.
+        """Renew a lease, update its values, and apply the operations `also` in the same transaction.
 
-        Costs one request, three after a lost response. Raises `LeaseLostError` if another holder has taken it over.
+        Costs one request, or three after a lost response. Raises `LeaseLostError` if another holder has taken the lease
+        over.
         """
         until = self.clock() + self.length if expires_at is None else expires_at
         wanted = replace(lease, expires_at=until, values={**lease.values, **(values or {})})
@@ -117,7 +118,7 @@ RENEW_SECONDS = 15  # between renewals by the holder, and between checks by its 
 
 
 class CleanUpLease:
-    """The lease of a table's clean-up. The lease only avoids wasted work: ETags protect the streams."""
+    """The lease of a table's clean-up. The lease only avoids wasted work, because ETags protect the streams."""
 
     def __init__(self, table: Table, clock: Clock) -> None:
         self._row = LeaseRow(table, clock, PARTITION, ROW_KEY, LENGTH)
@@ -135,7 +136,7 @@ class CleanUpLease:
             raise _refused(held)
 
     async def take(self, holder: str, *, take_over: bool = False) -> Lease:
-        """Take the lease; with `take_over`, even from an active holder. Costs two requests. Raises `LeaseHeldError`."""
+        """Take the lease. With `take_over`, also from an active holder. Costs two requests. Raises `LeaseHeldError`."""
         current = await self._row.read()
         if current is not None and current.expires_at > self._clock() and not take_over:
             raise _refused(current)
@@ -152,7 +153,7 @@ class CleanUpLease:
             raise _lost(str(error)) from None
 
     async def release(self, lease: Lease) -> None:
-        """Delete the lease, unless another holder has taken it over. Costs one request, three after a lost response."""
+        """Delete the lease, unless another holder has it. Costs one request, or three after a lost response."""
         try:
             await self._row.table.transact(PARTITION, [Operation.delete(ROW_KEY, lease.etag)])
         except RowError:

@@ -38,7 +38,7 @@ def check() -> None:
 
 
 def search_path(path: Iterable[str]) -> list[str]:
-    """Return Python's search path with the working directory last, and this project's folder before it."""
+    """Return a search path of Python, with this project's folder and the working directory last."""
     here = str(Path.cwd())
     # An editable installation does not add the project's folder to the path.
     return list(dict.fromkeys([entry for entry in path if entry not in ("", here)] + [str(HOME), here]))
@@ -68,7 +68,7 @@ _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
 def users_frame(error: BaseException) -> traceback.FrameSummary | None:
-    """Return the innermost traceback entry in the user's own code, if any."""
+    """Return the innermost traceback entry in the user's own code, or None."""
     frames = traceback.extract_tb(error.__traceback__)
     return next((frame for frame in reversed(frames) if _is_users(frame.filename)), None)
 

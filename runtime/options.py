@@ -1,4 +1,4 @@
-"""Options of the command line, project file and Python API, declared as dataclass fields with default and help."""
+"""Options of the command line, project file and Python API, declared as dataclass fields with a default and a help."""
 
 import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -14,8 +14,6 @@ from runtime.errors import UsageError
 T = TypeVar("T")
 
 OWN_DETAILS = frozenset({"name", "parse", "group", "is_rare", "check"})  # details unknown to typer
-
-
 REQUIRED = MISSING
 
 
@@ -25,9 +23,9 @@ def option(text: str, *, default: Any = None, is_secret: bool = False, **details
     `text` is the help. `details` are arguments of `typer.Option`, or:
 
     - `name`: the option's name, if it differs from the field;
-    - `parse`: `"duration"` for an `int` of microseconds, `"size"` for one of bytes;
-    - `group`: the table of the project file, empty for the top level, `None` for options of the command line only. The
-      default is the attribute `GROUP` of the dataclass;
+    - `parse`: `"duration"` for an `int` in microseconds, `"size"` for an `int` in bytes;
+    - `group`: the table of the project file: empty for the top level, None for an option of the command line only. By
+      default it is the attribute `GROUP` of the dataclass;
     - `check`: a function that raises an error for an invalid value in the project file;
     - `is_rare`: list the option in `--help-all` only. The default is True in a table of the project file.
     """
@@ -114,7 +112,7 @@ def given(kind: type[T], values: Mapping[str, Any]) -> T:
 
 
 def resolved(text: str, holds: str = "") -> str:
-    """Resolve `env:NAME` and `file:PATH`; other text is returned unchanged. Raises `UsageError`."""
+    """Resolve `env:NAME` and `file:PATH`. Return other text unchanged. Raises `UsageError`."""
     return resolve_reference(text, holds, UsageError)
 
 
@@ -134,7 +132,10 @@ _NAMED_SECRET = re.compile(
 
 
 def without_secrets(text: str) -> str:
-    """Replace passwords in URLs, and values of names such as `AccountKey`, by three dots. Keeps `env:` and `file:`."""
+    """Replace passwords in URLs, and values of names such as `AccountKey`, by three dots.
+
+    Keeps references that begin with `env:` or `file:`.
+    """
     return _NAMED_SECRET.sub(r"\1...", _PASSWORD_OF_URL.sub(r"\1...@", text))
 
 

@@ -39,7 +39,7 @@ OutcomeKind = tuple[str | None, str, str | None]
 
 @dataclass(frozen=True)
 class OutcomeFilter:
-    """Options that select outcomes."""
+    """Options that select outcomes. An outcome must match all of them."""
 
     status: Status | None = option("Only outcomes with this status.")
     handler: str | None = option("Only outcomes of this handler.", metavar="NAME")
@@ -85,7 +85,10 @@ class OutcomeFiles:
     def find(
         cls, out: str, batch_id: str | None = None, outcome_filter: OutcomeFilter | None = None
     ) -> OutcomeFiles:
-        """Find the committed rounds, on any file system of pyarrow or fsspec. Raises `OSError` and Arrow's errors."""
+        """Find the committed rounds in a folder on any file system of pyarrow or fsspec.
+
+        Raises `OSError` and errors of Arrow.
+        """
         path, options = path_and_options(out)
         folder = open_folder(path.rstrip("/") + options if ":" in out else str(Path(out).absolute()))
         folders = [folder] if _id(folder) else [folder.sub(name) for name in folder.names()]
@@ -117,7 +120,7 @@ class OutcomeFiles:
         return found
 
     def parts(self) -> list[Part]:
-        """Return the row groups of all files in the order of their rounds. Reads the footers."""
+        """Return the row groups of all files, in the order of their rounds. Reads only the footers of the files."""
         return [
             Part(round_, name, file.metadata, number)
             for file, round_, name in self._files()
@@ -158,7 +161,7 @@ class OutcomeFiles:
         return pa.schema([*of_round.items(), *stored]), read
 
     def _batches(self, columns: Sequence[str] = ()) -> Iterator[tuple[pa.RecordBatch, Row]]:
-        """Yield the matching rows with at least these columns, by default all, only of row groups with a match."""
+        """Yield the matching rows with at least these columns, by default all. Skips row groups without a match."""
         is_all = self.outcome_filter == OutcomeFilter()
         filtered = [] if is_all else [*KINDS, "message_id", "business_id"]
         names = list({*columns, *filtered}) if columns else None
@@ -193,7 +196,7 @@ class Part(NamedTuple):
         return int(self._column(column).num_values)
 
     def may_have(self, column: str, values: Collection[str]) -> bool:
-        """Return whether the statistics of a column allow one of these values. Reads nothing."""
+        """Return whether the column may hold one of these values, according to its statistics. Reads no data."""
         known = self._column(column).statistics
         if known is None or (known.num_values and not known.has_min_max):
             return True
@@ -207,9 +210,9 @@ class Part(NamedTuple):
     def find(
         self, ids: Collection[str], column: str, columns: Sequence[str] | None = None, most: int = 50
     ) -> list[Row]:
-        """Return the first outcomes with one of the ids in a column. Reads other columns only for a match.
+        """Return up to `most` outcomes with one of the ids in a column. Reads other columns only for a match.
 
-        `column` is `message_id` or `OUTPUT_ID`; `columns` are those of the result, by default all.
+        `column` is `message_id` or `OUTPUT_ID`. `columns` are the columns of the result, by default all.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -226,7 +229,7 @@ class Part(NamedTuple):
             return self._rows(read(columns).take(positions[:most]))
 
     def select(self, outcome_filter: OutcomeFilter, skip: int, most: int) -> tuple[list[Row], int]:
-        """Return a page of the matching outcomes, and the number of all. Reads whole rows only for a match."""
+        """Return a page of the matching outcomes, and the number of all matches. Reads whole rows only for a match."""
         wanted = ((name, getattr(outcome_filter, name)) for name in KINDS)
         if not all(value is None or self.may_have(name, [value]) for name, value in wanted):
             return [], 0

@@ -1,4 +1,4 @@
-"""Handle single messages, without Spark. For consumers of a queue."""
+"""Handle single messages without Spark, for consumers of a queue."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ class Processor:
     """Runs the handlers of an app on single messages. Acknowledge a message after `process` returns.
 
     `publish` is awaited for each output, after the effect of its message is stored durably. It is called again with the
-    same output if the message is redelivered. `guard` rejects messages whose handler uses a clock, random numbers or
-    I/O other than through its context.
+    same output if the message is redelivered. `guard` rejects messages whose handler bypasses its context to use a
+    clock, random numbers or I/O.
 
-    `algorithm` is described in docs/algorithms.md; never change it for a table. `deduplication_store` and `token_store`
-    are tables for the algorithms that need them, by default the table of the states.
+    `algorithm` is described in docs/algorithms.md. Never change the algorithm of a table. `deduplication_store` and
+    `token_store` are tables for the algorithms that need them. The default is the table of the states.
 
     `settings` come from `TableSettings.of(table)`, or from `TableSettings.claim(table, app)`, which makes the app the
     owner of the table. By default they are read before the first message, with one request.
 
     `acknowledge_every` is the period after which the ledger records that all outputs are published, so that truncation
     may delete the versions. Costs two or three requests at the start of a period and two at its end. Call `flush` when
-    the consumer stops. Only the state-based algorithm supports it.
+    the consumer stops. Only the state-based algorithm supports this option.
 
-    A message over one of the `limits` becomes a dead letter without its body: keep the message yourself.
+    A message over one of the `limits` becomes a dead letter without its body, so keep the message yourself.
     `handler_timeout` interrupts slow handlers (see `runtime.supervision.Alarm`). `documents` is the URL of a folder, or
-    a store, for `context.store_document` (docs/side-effects.md). Only the state-based algorithm supports it.
+    a store, for `context.store_document` (docs/side-effects.md). Only the state-based algorithm supports documents.
 
-    `metrics` are recorded for OpenTelemetry if it is configured; pass `Metrics()` to also show its `text()` to
+    `metrics` are recorded for OpenTelemetry if it is configured. Pass `Metrics()` to also show its `text()` to
     Prometheus (docs/monitoring.md).
 
-    Raises `UsageError` for an unknown algorithm, for an option that it does not support, and at the first message for a
-    table of another app.
+    Raises `UsageError` for an unknown algorithm, for an option that the algorithm does not support, and at the first
+    message for a table of another app.
     """
 
     def __init__(
@@ -101,13 +101,10 @@ class Processor:
         self._table, self._clock, self._retries, self._limits = table, clock, retries.beside(table), limits
         self._documents = open_documents(documents) if isinstance(documents, str) else documents
         self._algorithm: AlgorithmName = algorithm
-        given = Dependencies(app, table, deduplication_store, token_store, publish, clock, retries)
-        self._dependencies = replace(
-            given,
-            batch=BatchContext(limits=limits),
-            consumer_batches=self._consumer_batches,
-            documents=self._documents,
-        )
+        self._dependencies = Dependencies(
+            app, table, deduplication_store, token_store, publish, clock, retries,
+            BatchContext(limits=limits), self._consumer_batches, self._documents,
+        )  # fmt: skip
         self._algorithms: Mapping[str, Algorithm] | None = None
         if settings is not None:
             self._algorithms = self._made_for(settings)
@@ -115,7 +112,7 @@ class Processor:
     async def process(self, message: Envelope) -> list[Outcome]:
         """Handle a message in each handler of its type, publish the outputs, and return the outcomes.
 
-        A rejected message becomes a dead letter, kept with its stream. Its redeliveries are rejected too, until
+        A rejected message becomes a dead letter, stored with its stream. Its redeliveries are rejected too, until
         `redrive`.
 
         The state-based algorithm needs one query and one transaction per handler for a new message, and one or two
@@ -127,9 +124,9 @@ class Processor:
     async def redrive(self, message: Envelope) -> list[Outcome]:
         """Handle a message like `process`, even if it was rejected before. The body may have been edited.
 
-        Rejections by an open batch are final, so that all its attempts agree. Dead letters without a stream are deleted
-        once their message was handled. Costs one request more than `process`, and one for every 1,000 such dead letters
-        in the table.
+        Rejections by an open batch are final, so that all attempts of the batch agree. Dead letters without a stream
+        are deleted once their message was handled. Costs one request more than `process`, and one more for every 1,000
+        dead letters without a stream in the table.
         """
         table, open_batches = self._table, await self._open_batches()
         find = partial(letters_of_message, table, message, choice.handlers_of(self._app, message.type))
@@ -160,16 +157,16 @@ class Processor:
     async def flush(self) -> int:
         """End all periods of `acknowledge_every`, when the consumer stops. Costs two requests.
 
-        Returns how many periods stay open, because some of their messages are in progress or failed (see `consistent
-        batches`). No-op without `acknowledge_every`.
+        Returns the number of periods that stay open, because messages of the period are in progress or failed (see
+        `consistent batches`). No-op without `acknowledge_every`.
         """
         return 0 if self._consumer_batches is None else await self._consumer_batches.flush()
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Finish messages whose worker died more than `older_than` ago, and publish their outputs. Return how many.
+        """Finish messages whose worker died more than `older_than` ago, and publish their outputs. Return their number.
 
-        The state-based algorithm deletes documents of attempts that began before that and never committed, and returns
-        the number of attempts.
+        The state-based algorithm instead deletes the documents of uncommitted attempts that began more than
+        `older_than` ago, and returns the number of attempts.
         """
         with error_location(self._table):
             if self._documents is not None:
@@ -182,9 +179,9 @@ class Processor:
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
         """Delete the ids of messages processed more than `older_than` ago. Return the number of ids.
 
-        A later copy is processed again. Applies to the outbox and the deduplication store; other algorithms return 0.
-        With `dry_run`, only counts. Costs one request for every 1,000 entities, one for each entity, and one more for
-        each with old ids.
+        A later copy is processed again. Applies to the outbox and the deduplication store. Other algorithms return 0.
+        With `dry_run`, only counts the ids. Costs one request for every 1,000 entities, one for each entity, and one
+        more for each entity with old ids.
         """
         with error_location(self._table):
             algorithms = (await self._ready()).values()

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Pace:
-    """A token bucket of size one, for coroutines and blocking code. `per_second` is None for no limit."""
+    """A token bucket of size one, for coroutines and blocking code. If `per_second` is None, there is no limit."""
 
     def __init__(self, per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval = 1 / per_second if per_second else 0.0
@@ -34,7 +34,7 @@ class Pace:
 
 
 class RateLimitedTable(InterceptedTable):
-    """A table that counts its calls, and limits their rate if it has a pace."""
+    """A table that counts its calls. With a pace, it also limits their rate."""
 
     def __init__(self, table: Table, pace: Pace | None = None, sleep: Sleep | None = None) -> None:
         super().__init__(table)
@@ -58,7 +58,7 @@ READ_AGAIN = (ConcurrencyConflictError, StreamTruncatedError, StoreUnavailableEr
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """At most `attempts` in a row without progress. Pauses double from `first` to `longest` seconds, with jitter."""
+    """Limits retries to `attempts` in a row. Pauses double from `first` to `longest` seconds, with jitter."""
 
     attempts: int = 12
     first: float = 0.005
@@ -94,8 +94,8 @@ class Retries:
         if self._policy.noted is not None:
             self._policy.noted(error)
         if isinstance(error, StreamTruncatedError):
-            # Truncation updates the header before it deletes events, so the next attempt does not look for them. An
-            # event that is missing repeatedly was lost.
+            # Truncation updates the header before it deletes events, so the next attempt does not read them. An event
+            # that is missing repeatedly was lost.
             event = str(error)
             self._missing[event] = self._missing.get(event, 0) + 1
             if self._missing[event] >= _MISSING:
@@ -121,7 +121,10 @@ class Retries:
 async def until_undisturbed(
     retries: RetryPolicy, attempt: Attempt[T], *, first: Attempt[T] | None = None
 ) -> T:
-    """Retry after errors in `READ_AGAIN`. `first` replaces the first attempt. Raises `RetriesExhaustedError`."""
+    """Return the result of an attempt, with retries after errors in `READ_AGAIN`. `first` replaces the first attempt.
+
+    Raises `RetriesExhaustedError`.
+    """
     tries = retries.start()
     work = first or attempt
     while True:
@@ -135,9 +138,9 @@ async def until_undisturbed(
 async def until_available(
     attempts: int, attempt: Attempt[T], *, roll_back: Callable[[], Awaitable[None]] | None = None
 ) -> T:
-    """Retry after `TargetUnavailableError`, up to `attempts` in total, and return the result.
+    """Return the result of an attempt, with retries after `TargetUnavailableError`, up to `attempts` in total.
 
-    Pauses double from 0.1 to 10 seconds, unless the target asks for another pause. Calls `roll_back` before each.
+    Pauses double from 0.1 to 10 seconds, unless the target asks for another pause. Calls `roll_back` before a pause.
     """
     from asyncio import sleep  # noqa: PLC0415 - slow to import, and unused by blocking commands
 
@@ -154,7 +157,7 @@ async def until_available(
 
 @contextmanager
 def first_error() -> Iterator[None]:
-    """Raise the first error of an `asyncio.TaskGroup`, not the exception group."""
+    """Context manager that raises the first error of an `asyncio.TaskGroup` instead of the exception group."""
     try:
         yield
     except BaseExceptionGroup as errors:

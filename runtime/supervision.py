@@ -3,24 +3,34 @@
 A thread in the worker polls the current call. A signal interrupts a slow call; if native code ignores the signal,
 `faulthandler` ends the process and Spark retries the task. A retried task first runs each group of calls in a fork. A
 call that hangs the fork, or kills it twice, is rejected and never run in the worker.
+
+A consumer of a live queue has no retried tasks. Its process notes the message of the current call in a file of its
+own, which outlives the process. The next consumer rejects messages that were noted by two dead processes.
 """
 
 import faulthandler
+import fcntl
 import functools
+import hashlib
 import mmap
 import os
 import resource
 import select
 import signal
+import tempfile
 import threading
 import time
+import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
+from eventstore import Table
+from eventstore.port import place_of
 from handlers import App, Context, Message, State
 from handlers.app import CallInterceptor, HandlerDefinition, Method
 from runtime.algorithms.algorithm import CallCrashedError, CallTimedOutError
@@ -30,6 +40,8 @@ GRACE_SECONDS = 5.0  # between the interruption of a call and the end of its pro
 _LOOKS = 5
 _MOST_BETWEEN_LOOKS = 1.0
 _SURVIVED = 87  # exit code of a fork that completed all calls; unlikely for a handler that exits
+_DEATHS = 2  # of consumers, before the message that both were handling is rejected
+_NOTE_BYTES = 16  # the hash of a message, or zeros between calls
 T = TypeVar("T")
 D = TypeVar("D", App, HandlerDefinition)
 # Returns the context of the current call, or the number of parsed messages. `None` between calls.
@@ -37,6 +49,7 @@ Now = Callable[[], object]
 
 
 def supervised(app: App, interceptor: CallInterceptor) -> App:
+    """Return a copy of an app whose handlers are called through an interceptor."""
     supervised_app = _copy(app)
     supervised_app.handlers = {}
     for name, given in app.handlers.items():
@@ -69,8 +82,7 @@ def _interrupt(under_way: object, seconds: float) -> None:
 class Alarm(CallInterceptor):
     """Interrupts slow calls with SIGALRM. Never ends the process.
 
-    Has no effect outside the main thread, or if the program uses SIGALRM itself. Native code that ignores signals is
-    interrupted when it returns.
+    No-op outside the main thread, or if the program uses SIGALRM itself. Native code is interrupted when it returns.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -82,8 +94,7 @@ class Alarm(CallInterceptor):
 
     def call(self, run: Callable[[], T], under_way: Now) -> T:
         """Run calls within the time limit."""
-        is_main = threading.current_thread() is threading.main_thread()
-        if not is_main or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
+        if not _has_alarm():
             return run()
         signal.signal(signal.SIGALRM, lambda *_: _interrupt(under_way(), self._seconds))
         signal.setitimer(signal.ITIMER_REAL, self._seconds, 1)
@@ -94,8 +105,14 @@ class Alarm(CallInterceptor):
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
+def _has_alarm() -> bool:
+    """Return whether this is the main thread, and the program does not use SIGALRM itself."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
 class Watch(CallInterceptor):
-    """Supervises the main thread of a worker. `is_retry`: an earlier attempt at the task may have killed a worker."""
+    """Supervises the main thread of a worker. Set `is_retry` if an earlier attempt at the task may have killed it."""
 
     def __init__(self, seconds: float, *, is_retry: bool = False) -> None:
         self._seconds = seconds
@@ -119,7 +136,7 @@ class Watch(CallInterceptor):
         signal.signal(signal.SIGALRM, self._before)
 
     def method(self, method: Method) -> Method:
-        """Return the method to call instead of a method of a handler."""
+        """Return a method of a handler. In a retried task, return a method that rejects the fatal call."""
         return method if self._trial is None else self._trial.method(method)
 
     def call(self, run: Callable[[], T], under_way: Now) -> T:
@@ -164,7 +181,7 @@ class Watch(CallInterceptor):
 
 
 class _Trial:
-    """Finds the call that kills a process: runs the calls in forks, which count them in shared memory."""
+    """Finds the call that kills a process. Runs the calls in forks, which count their calls in shared memory."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -228,9 +245,66 @@ class _Trial:
             os.close(until_it_ends)
 
 
+class _Noted(CallInterceptor):
+    """Notes the message of each call, and rejects messages that have killed consumers. `inner` limits the time."""
+
+    def __init__(self, inner: Alarm | Watch, note: mmap.mmap, salt: bytes, fatal: frozenset[bytes]) -> None:
+        self._note, self._salt, self._fatal = note, salt, fatal
+        self.call, self.parse = inner.call, inner.parse  # type: ignore[method-assign]
+
+    def method(self, method: Method) -> Method:
+        @functools.wraps(method)
+        def call(state: State, message: Message, context: Context) -> State:
+            name = context.message_id.encode()
+            key = hashlib.blake2b(name, digest_size=_NOTE_BYTES, key=self._salt).digest()
+            if key in self._fatal:
+                raise CallCrashedError(f"The message was being handled when {_DEATHS} consumers died.")
+            self._note[:] = key
+            try:
+                return method(state, message, context)
+            finally:
+                self._note[:] = bytes(_NOTE_BYTES)
+
+        return call
+
+
+@contextmanager
+def consumer_watch(table: Table, seconds: float, folder: Path) -> Iterator[CallInterceptor]:
+    """Context manager that yields the interceptor of a consumer, which limits handlers to a number of seconds.
+
+    The notes of consumers are in `folder`. In the main thread, a handler that ignores signals ends the process.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    salt = hashlib.blake2b("\0".join(place_of(table)).encode(), digest_size=_NOTE_BYTES).digest()
+    fatal = fatal_messages(folder)
+    with (
+        Watch(seconds) if _has_alarm() else nullcontext(Alarm(seconds)) as inner,
+        tempfile.NamedTemporaryFile(dir=folder, suffix=".note") as file,
+    ):
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate(_NOTE_BYTES)
+        # A note in mapped memory costs no system call.
+        with mmap.mmap(file.fileno(), _NOTE_BYTES) as note:
+            yield _Noted(inner, note, salt, fatal)
+
+
+def fatal_messages(folder: Path) -> frozenset[bytes]:
+    """Return the hashes of messages that killed too many consumers. Collects the notes of dead processes."""
+    for path in folder.glob("*.note"):
+        with suppress(OSError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held as long as its process lives
+            noted = file.read()
+            if any(noted):
+                path.rename(folder / f"{noted.hex()}.{uuid.uuid4().hex}")
+            elif noted:  # an empty file is about to be locked
+                path.unlink()
+    deaths = Counter(path.stem for path in folder.iterdir() if path.suffix != ".note")
+    return frozenset(bytes.fromhex(name) for name, count in deaths.items() if count >= _DEATHS)
+
+
 @contextmanager
 def bounded_memory(size: int | None) -> Iterator[None]:
-    """Limit how much more writable memory this process may allocate in the block. Linux only."""
+    """Context manager that limits how much more writable memory this process may allocate. Linux only."""
     taken = None
     with suppress(OSError):
         lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()

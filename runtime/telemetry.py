@@ -1,6 +1,6 @@
 """Telemetry: metrics as Prometheus text and through OpenTelemetry, spans of messages and batches, logs in JSON.
 
-Only the API of OpenTelemetry is used, and only if it is installed and the program has configured a provider.
+Only OpenTelemetry's API is used, and only if it is installed and the program has configured a provider.
 """
 
 from __future__ import annotations
@@ -103,8 +103,9 @@ def has_meters() -> bool:
 class Metrics(AbstractContextManager["Metrics"]):
     """The metrics of a consumer or a job. No-op unless `is_on`.
 
-    With `forwards`, OpenTelemetry records them, too. Workers do not forward: their driver merges their metrics.
-    With a `file`, the metrics continue from its content; `write`, and the end of a `with` block, replace the file.
+    With `forwards`, OpenTelemetry records the metrics too. Workers do not forward, because their driver merges their
+    metrics. With a `file`, the metrics continue from the content of the file. `write` and the end of a `with` block
+    replace the file.
     """
 
     def __init__(self, *, is_on: bool = True, forwards: bool = True, file: Path | None = None) -> None:
@@ -146,12 +147,11 @@ class Metrics(AbstractContextManager["Metrics"]):
 
     def _forward(self, name: str, verb: str, amount: float, labels: tuple[str, ...]) -> None:
         if self._instruments:
-            getattr(self._instruments[name], verb)(
-                amount, dict(zip(METRICS[name].labels, labels, strict=True))
-            )
+            attributes = dict(zip(METRICS[name].labels, labels, strict=True))
+            getattr(self._instruments[name], verb)(amount, attributes)
 
     def handled(self, outcomes: Iterable[Outcome], made: int | None = None) -> None:
-        """Count outcomes. `made` is the number of new versions, if replays may also have the status `processed`."""
+        """Count outcomes. Pass the number of new versions as `made` if replays also have the status `processed`."""
         if not self.is_on:
             return
         counts = Counter((each.handler, each.status, each.reason) for each in outcomes)
@@ -172,7 +172,7 @@ class Metrics(AbstractContextManager["Metrics"]):
         self.add("store_failures" if isinstance(error, StoreUnavailableError) else "conflicts", 1)
 
     def watching(self, table: Table) -> Table:
-        """Return the table, with its requests measured."""
+        """Return a table that measures its requests, or the table itself if metrics are off."""
         return _MeasuredTable(table, self) if self.is_on else table
 
     def merge(self, dumped: str) -> None:
@@ -209,14 +209,12 @@ class Metrics(AbstractContextManager["Metrics"]):
         return "".join(f"{line}\n" for line in lines)
 
     def write(self) -> None:
-        """Replace the file atomically, for the textfile collector of node_exporter. No-op without a file."""
+        """Replace the metrics file atomically, for the textfile collector of node_exporter. No-op without a file."""
         if self._file is not None:
             aside = self._file.with_name(f".{self._file.name}.{os.getpid()}")  # which the collector ignores
             with suppress(OSError):  # such as a full disk, for which no work may fail
                 aside.write_text(self.text(), encoding="utf-8")
-                aside.chmod(
-                    0o644
-                )  # the collector is another user, and commands create files for their user only
+                aside.chmod(0o644)  # the collector runs as another user
                 aside.replace(self._file)
 
     def _read(self, file: Path) -> None:
@@ -228,14 +226,11 @@ class Metrics(AbstractContextManager["Metrics"]):
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"The metrics file {file} cannot be read: {error}. Move it away.") from error
         for full, labels, value in _SAMPLE.findall(text):
+            name = names.get(full)
             with suppress(ValueError):  # a line of another program
                 values = tuple(json.loads(f'"{each}"', strict=False) for each in _LABEL.findall(labels))
-                if (
-                    full in names
-                    and len(values) == len(METRICS[names[full]].labels)
-                    and isfinite(float(value))
-                ):
-                    self._samples[names[full]][values] = float(value)
+                if name and len(values) == len(METRICS[name].labels) and isfinite(float(value)):
+                    self._samples[name][values] = float(value)
 
 
 OFF = Metrics(is_on=False)
@@ -288,10 +283,11 @@ def has_tracer() -> bool:
 def message_spans(
     messages: Sequence[Envelope], to: str, attributes: Callable[[int], Mapping[str, Any]]
 ) -> AbstractContextManager[Traced]:
-    """Run a block in a span per message. The producer's span is linked, and the parent if there is no current span.
+    """Context manager with a span for each message, linked to the producer's span.
 
-    Yields the messages, whose headers carry the context of their span on to their outputs. Also yields a function that
-    adds the outcome of a message to its span, None if no spans are recorded.
+    The producer's span is also the parent, unless there is a current span. Yields the messages, with headers that pass
+    the context of their spans to outputs. Also yields a function that adds the outcome of a message to the span of the
+    message, or None if no spans are recorded.
     """
     tracer = _tracer()
     return nullcontext((messages, None)) if tracer is None else _spans(tracer, messages, to, attributes)
@@ -333,9 +329,9 @@ def _spans(
 
 @contextmanager
 def batch_span(name: str, **attributes: str | int) -> Iterator[Callable[..., None]]:
-    """Run a block in a span. Yields a function that adds attributes, and links to producers.
+    """Context manager with a span. Yields a function that adds attributes, and links to the producers of messages.
 
-    The function calls `find`, which returns the `traceparent` of messages, only if the span is recorded.
+    The function calls `find`, which returns the `traceparent` of each message, only if the span is recorded.
     """
     tracer = _tracer()
     if tracer is None:
@@ -370,12 +366,13 @@ class Lines(logging.Formatter):
     """Formats events as text, or as lines of JSON with the `fields` of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format an event as one line."""
+        """Format an event as one line, followed by the traceback, if any."""
         if not logs_json():
-            own = {
-                "msg": _one_line(record.getMessage()),
-                "args": None,
-            }  # only a traceback may have several lines
+            # Only a traceback may have several lines.
+            hidden = HIDDEN_IN_LINE.sub(
+                lambda found: found[0].encode("unicode_escape").decode(), record.getMessage()
+            )
+            own = {"msg": hidden, "args": None}
             return super().format(logging.makeLogRecord({**vars(record), **own}))
         more = {"logger": record.name, **getattr(record, "fields", {})}
         if record.exc_info:
@@ -383,11 +380,7 @@ class Lines(logging.Formatter):
         return event(record.getMessage(), level=record.levelname.lower(), **more)
 
 
-def _one_line(text: str) -> str:
-    return HIDDEN_IN_LINE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
 def event(sentence: str, **fields: object) -> str:
-    """Return an event as a line of JSON, in ASCII, so that no text of a sender can forge a line or hide in one."""
+    """Return an event as a line of JSON. The line is ASCII, so that a sender's text cannot forge or hide lines."""
     told = {"time": shown_time(system_clock()), "level": "info", "event": sentence, **fields}
     return json.dumps(told, default=str)

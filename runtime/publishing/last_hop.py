@@ -48,7 +48,7 @@ PARTITION = "deliveries."  # begins the partition keys of customers
 
 
 class KeyState(IntEnum):
-    """The state of a key that is locked or sealed."""
+    """The state of a stored key."""
 
     LOCKED = 0
     SEALED = 1
@@ -62,20 +62,27 @@ class DeliveryKey(NamedTuple):
 
     @classmethod
     def of(cls, customer: str, message_id: str) -> DeliveryKey:
-        """Return the key of a customer's message, the same for each spelling of its id. May raise `InvalidKeyError`."""
+        """Return the key of a message. All spellings of an id have the same key. Raises `InvalidKeyError`."""
         escape(PARTITION + customer)
         return cls(customer, id_key(canonical(message_id)))
 
 
 class Key(NamedTuple):
-    """The value stored for a `DeliveryKey`: its state, and the delivery that locked or sealed it."""
+    """The stored value of a `DeliveryKey`."""
 
     state: KeyState
-    holder: str  # the delivery that locked or sealed it
+    holder: str  # the delivery that locked or sealed the key
     expires_at: int  # in microseconds since 1970 UTC
-    end: str | None = None  # the `End` of the delivery that sealed it; None while it sends, or if it died
+    end: str | None = (
+        None  # the `End` of the delivery that sealed the key; None while it sends, or if it died
+    )
     why: str | None = None
     etag: str = ""
+
+    @property
+    def is_unended(self) -> bool:
+        """Whether the key is sealed without a result. Its delivery is in progress, or the process died."""
+        return self.state is KeyState.SEALED and self.end is None
 
 
 class Keys(Protocol):
@@ -86,20 +93,20 @@ class Keys(Protocol):
         """The function that waits before a retry."""
 
     async def get(self, key: DeliveryKey) -> Key | None:
-        """Return a stored key, which may have expired, or None."""
+        """Return the stored key, even if it has expired, or None."""
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
-        """Insert `new` durably, or replace `over` with it. Return the stored key, or None after a conflict."""
+        """Insert `new`, or replace `over` with `new`, durably. Return the stored key, or None after a conflict."""
 
     async def delete(self, key: DeliveryKey, found: Key) -> None:
         """Delete a key, unless it has changed since it was read."""
 
     def unended(self) -> AsyncIterator[tuple[str, str]]:
-        """Yield customer and message id of each sealed key without a result: its process is still sending, or died."""
+        """Yield the customer and message id of each key that `is_unended`."""
 
 
 class TableKeys:
-    """Delivery keys in a table. A call costs one request, and `unended` one for every 1,000 keys."""
+    """Delivery keys in a table. A call costs one request. `unended` costs one request for every 1,000 keys."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -133,12 +140,14 @@ class TableKeys:
         # "/" is the successor of ".", so the range holds exactly the keys with the prefix.
         async for page in pages(partial(self.table.scan, None, PARTITION, "deliveries/")):
             for row in page.rows:
-                key = read_key(row)
-                if key.state is KeyState.SEALED and key.end is None:
+                if read_key(row).is_unended:
                     yield row.partition_key.removeprefix(PARTITION), row.row_key.removeprefix("ID-T-")
 
     async def forget_expired(self, customer: str, now: int) -> int:
-        """Delete a customer's expired keys. Return how many. Costs one request per 1,000 keys, and one per deletion."""
+        """Delete a customer's expired keys, and return their number.
+
+        Costs one request for every 1,000 keys, and one for each deletion.
+        """
         forgotten = 0
         async for row in rows_between(self.table, PARTITION + customer, FIRST, LAST):
             if read_key(row).expires_at <= now:
@@ -197,7 +206,7 @@ class RedisKeys:
             async for name in self._redis.scan_iter(match=f"{self._prefix}:*"):
                 value = await self._redis.get(name)
                 found = None if value is None else _read(value, name)
-                if found is not None and found.state is KeyState.SEALED and found.end is None:
+                if found is not None and found.is_unended:
                     customer, _, message = name.removeprefix(f"{self._prefix}:").partition(":")
                     yield unquote(customer), message
 
@@ -220,7 +229,7 @@ class RedisKeys:
         return found
 
     async def _change(self, key: DeliveryKey, found: Key, value: str | None = None, until: int = 0) -> bool:
-        """Replace the value that was read, or delete it if `value` is None. Return False after a conflict."""
+        """Replace a stored key, or delete it if `value` is None. Return False if the key is no longer `found`."""
         from redis.exceptions import WatchError  # noqa: PLC0415 - its extra
 
         name = self._name(key)
@@ -245,7 +254,10 @@ class RedisKeys:
 
 @asynccontextmanager
 async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
-    """Connect to Redis and yield its keys. Raises `UsageError` if Redis does not answer or refuses the URL."""
+    """Context manager that connects to Redis and yields the keys.
+
+    Raises `UsageError` if Redis does not answer or rejects the URL.
+    """
     try:
         from redis.asyncio import Redis  # noqa: PLC0415 - its extra
         from redis.asyncio.retry import Retry  # noqa: PLC0415 - its extra
@@ -283,7 +295,7 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
 
 @contextmanager
 def _translated_errors() -> Iterator[None]:
-    """Raise `StoreUnavailableError` if Redis does not answer, and `TargetError` if Redis refuses a command."""
+    """Context manager that converts errors of Redis to `StoreUnavailableError` (no answer) or `TargetError`."""
     from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: A004, PLC0415 - its extra
 
     try:
@@ -307,7 +319,10 @@ _REDIS = ("redis://", "rediss://", "unix://")
 
 @asynccontextmanager
 async def open_keys(url: str, table: str) -> AsyncIterator[Keys]:
-    """Open the keys in a store. `table` is the table of the keys, or in Redis their prefix. Raises `UsageError`."""
+    """Context manager that opens the keys in a store. Raises `UsageError`.
+
+    `table` is the table of the keys. In Redis it is the prefix of their names.
+    """
     if url.startswith(_REDIS):
         async with open_redis(url, table) as keys:
             yield keys
@@ -319,7 +334,7 @@ async def open_keys(url: str, table: str) -> AsyncIterator[Keys]:
 
 
 async def weaknesses(url: str, table: str) -> list[str]:
-    """Return warnings about a Redis that may lose keys. There are none for keys in a table."""
+    """Return warnings about a Redis that may lose keys, or an empty list if the keys are in a table."""
     if not url.startswith(_REDIS):
         return []
     async with open_redis(url, table) as keys:
@@ -327,7 +342,7 @@ async def weaknesses(url: str, table: str) -> list[str]:
 
 
 async def unended(url: str, table: str) -> list[tuple[str, str]]:
-    """Return all pairs from `Keys.unended` for a store."""
+    """Return the customer and message id of each key in a store that `is_unended`."""
     async with open_keys(url, table) as keys:
         return [each async for each in keys.unended()]
 
@@ -350,7 +365,7 @@ class DeliverySettings:
     """The guarantee for each customer, and the lifetime of keys."""
 
     at_least_once: frozenset[str] = frozenset()
-    """Customers with at least once, or "*" for all. Others have at most once."""
+    """Customers whose messages are sent at least once, or "*" for all. The default is at most once."""
     lock_limit: timedelta = timedelta(minutes=2)
     """The lifetime of a lock."""
     ttl: Mapping[str, timedelta] = field(default_factory=dict)
@@ -359,7 +374,7 @@ class DeliverySettings:
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> DeliverySettings:
-        """Parse environment variables. Raises `UsageError`."""
+        """Parse the settings from environment variables. Raises `UsageError` for an invalid value."""
         named = variables.get(AT_LEAST_ONCE, "").split(",")
         limits = {name: variables[name] for name in LOCK_LIMIT if variables.get(name)}
         if len(set(limits.values())) > 1:
@@ -396,7 +411,7 @@ class OutgoingMessage:
     """The argument of a function that sends to a customer."""
 
     message_id: str
-    """The same in each attempt, so a receiver can use it to deduplicate."""
+    """Does not change between attempts, so that receivers can deduplicate."""
     type: str
     body: Mapping[str, Any]
     customer: str = DEFAULT_CUSTOMER
@@ -405,7 +420,7 @@ class OutgoingMessage:
 
 
 class End(StrEnum):
-    """The result of one delivery by a function, or of sending an output to any target."""
+    """The result of a delivery by a function, or of sending an output to another target."""
 
     SENT = "sent"
     NOT_SENT = "not_sent"
@@ -425,7 +440,7 @@ class Delivered(NamedTuple):
     end: End
     why: str | None = None
     try_again_at: int | None = None
-    """If set, do not acknowledge the message; redeliver it at this time (microseconds since 1970 UTC) or later."""
+    """If set, do not acknowledge the message. Redeliver it at this time (microseconds since 1970 UTC) or later."""
 
     found: Key | None = None  # the key of another delivery that prevented this one
     error: Exception | None = None  # raised by the sender
@@ -437,13 +452,13 @@ class Delivered(NamedTuple):
 
 
 def is_transient(error: Exception) -> bool:
-    """Return whether to retry after this error of a sender."""
+    """Return whether a retry may succeed after this error of a sender."""
     return isinstance(error, TransientError | TimeoutError | ConnectionError)
 
 
 @dataclass(eq=False)
 class IdempotentDelivery:
-    """Sends messages to customers at most once or at least once. A delivery costs two requests, even if filtered."""
+    """Sends messages to customers at most once or at least once. A delivery costs two requests."""
 
     keys: Keys
     settings: DeliverySettings = field(default_factory=DeliverySettings)
@@ -461,7 +476,8 @@ class IdempotentDelivery:
     ) -> Delivered:
         """Send a message to a customer, unless the key says that the message was sent.
 
-        `is_redrive`: send again if an earlier delivery failed or recorded no result. Raises `RetriesExhaustedError`.
+        With `is_redrive`, send the message again if an earlier delivery failed or recorded no result. Raises
+        `RetriesExhaustedError` if the key cannot be stored.
         """
         deliver = self.at_least_once if self.settings.is_at_least_once(customer) else self.at_most_once
         return await deliver(DeliveryKey.of(customer, message_id), self.new_id(), send, is_redrive=is_redrive)
@@ -498,7 +514,7 @@ class IdempotentDelivery:
     async def take(
         self, key: DeliveryKey, name: str, state: KeyState, period: timedelta, *, is_redrive: bool
     ) -> Key:
-        """Store a key unless a valid one exists, and return the stored key. On success, the `holder` is `name`."""
+        """Store a key unless an unexpired key exists. Return the stored key, whose holder is `name` on success."""
 
         async def attempt() -> Key:
             there = None
@@ -516,7 +532,7 @@ class IdempotentDelivery:
         return await until_undisturbed(self.retries, attempt)
 
     async def send(self, send: Send) -> Delivered:
-        """Send, and turn errors of the sender into a result."""
+        """Call a sender, and convert its errors to a result."""
         try:
             await send()
         except Exception as error:  # noqa: BLE001 - it is the sender's, and may raise anything
@@ -527,7 +543,7 @@ class IdempotentDelivery:
         return Delivered(End.SENT)
 
     def found(self, other: Key) -> Delivered:
-        """Return the result of a delivery that finds the key of another delivery."""
+        """Return the result of a delivery that was prevented by the key of another delivery."""
         if other.state is KeyState.SEALED:
             return Delivered(End.FILTERED, "filtered by idempotency", found=other)
         # Not acknowledged: it would be lost if the holder of the lock crashed.

@@ -35,7 +35,10 @@ _NO_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|NaN|-?Infinity')
 
 @contextmanager
 def cut(tables: Iterable[pa.Table], count: int) -> Iterator[Slices]:
-    """Cut tables of outputs into slices in temporary files. `tables` must hold all outputs of each of these slices."""
+    """Context manager that cuts tables of outputs into `count` slices in temporary files.
+
+    If `tables` holds an output of a slice, it must hold all outputs of that slice.
+    """
     with TemporaryDirectory(prefix="consistent-slices-") as folder:
         counts: Counter[int] = Counter()
         types: set[str] = set()
@@ -59,12 +62,12 @@ def cut(tables: Iterable[pa.Table], count: int) -> Iterator[Slices]:
 
 @dataclass(frozen=True)
 class Slices:
-    """Slices of a batch by number, with the types of their outputs and the number of outputs in each."""
+    """Slices of a batch, in the files of a folder."""
 
     folder: Path
     numbers: Collection[int]
-    types: frozenset[str]
-    counts: Mapping[int, int]
+    types: frozenset[str]  # of all outputs
+    counts: Mapping[int, int]  # the number of outputs in each slice
     makers: Collection[Maker]  # the batches that made the versions of duplicates
 
     def outputs(self, number: int) -> Iterator[CommittedOutput]:
@@ -123,11 +126,11 @@ FileLocation = tuple[Folder, str]  # the folder of a round, and the name of an o
 
 @dataclass(frozen=True)
 class BatchOutputs:
-    """The outputs of all rounds of a batch, optionally of some types only. A reprocessing has corrections instead."""
+    """The outputs of all rounds of a batch. A reprocessing has corrections instead of outputs."""
 
     rounds: Sequence[Folder]
-    types: Sequence[str] = ()
-    corrected_by: str | None = None  # the id of a reprocessing
+    types: Sequence[str] = ()  # of the outputs; empty for all types
+    is_reprocessing: bool = False
 
     @classmethod
     def of(cls, record: BatchRecord, out: str, types: Sequence[str] = ()) -> BatchOutputs:
@@ -143,7 +146,7 @@ class BatchOutputs:
                     f"{folder.path} does not contain the committed outcomes: files are missing or changed, or belong "
                     f"to another batch. Use --out to name the folder that the batch wrote to."
                 )
-        return cls(rounds, types, record.batch_id if record.is_reprocessing else None)
+        return cls(rounds, types, record.is_reprocessing)
 
     def default_slices(self) -> int:
         """Return the default number of slices: one for each 1,000 deliveries, at most 256."""
@@ -158,7 +161,7 @@ class BatchOutputs:
         for folder, file_name in self.files() if files is None else files:
             with folder.read(file_name) as opened, pq.ParquetFile(opened) as file:
                 for batch in file.iter_batches(columns=[*_OF_OUTCOME, *_MADE_BY, "outputs", *_OF_DIFFERENCE]):
-                    found = _outputs(batch) if self.corrected_by is None else _corrections(batch)
+                    found = _corrections(batch) if self.is_reprocessing else _outputs(batch)
                     if self.types:
                         found = found.filter(pc.is_in(found["type"], value_set=pa.array(self.types)))
                     if found.num_rows:
@@ -193,7 +196,7 @@ def _outputs(batch: pa.RecordBatch) -> pa.Table:
 
 
 def _corrections(batch: pa.RecordBatch) -> pa.Table:
-    """Return a correction for each output that differs, with its old and new body and the message that caused both."""
+    """Return a correction for each output that differs, with the old and new body and the cause of the output."""
     rows: list[dict[str, Any]] = []
     for row in batch.to_pylist():
         document = json.loads(row["error"]) if row["status"] == Status.PROCESSED and row["error"] else {}
@@ -202,7 +205,7 @@ def _corrections(batch: pa.RecordBatch) -> pa.Table:
                 continue
             handler, business_id = row["handler"], row["business_id"]
             before, after = output["before"] or "null", output["after"] or "null"
-            # Not of the batch: another reprocessing with the same result makes the same corrections.
+            # Independent of the batch: another reprocessing with the same result makes the same corrections.
             seed = Seed(f"{output['message_id']}/{before}/{after}", handler, business_id)
             about = {"change": output["change"], "cause": row["message_id"], "output": output["message_id"]}
             version = row["version"] or document["was"] or 0
@@ -222,7 +225,7 @@ def _corrections(batch: pa.RecordBatch) -> pa.Table:
 
 
 def check_types(batches: Iterable[BatchOutputs], types: Collection[str]) -> None:
-    """Raise `UsageError` if one of these types has no output, unless the batches have no outputs. Reads all outputs."""
+    """Raise `UsageError` for a type without outputs, unless the batches have no outputs at all. Reads all outputs."""
     there: set[str] = set()
     for batch in batches:
         for table in replace(batch, types=()).tables():
@@ -235,7 +238,10 @@ def check_types(batches: Iterable[BatchOutputs], types: Collection[str]) -> None
 
 
 def _folder(record: BatchRecord, out: str) -> Folder:
-    """Return the folder of a batch. An epoch's is moved from a hidden folder into `out`, where epochs may be merged."""
+    """Return the folder of a batch.
+
+    The folder of an epoch is moved from a hidden folder into `out`, where epochs may be merged.
+    """
     name = f"batch_id={record.batch_id}"
     if not record.is_epoch:
         return open_folder(out).sub(name)

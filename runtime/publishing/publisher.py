@@ -33,7 +33,7 @@ class Promise(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommittedOutput:
-    """An output, with the handler and business object that published it. `body` is JSON."""
+    """An output in the outcomes of a batch, with the handler and business object that made it. `body` is JSON."""
 
     message_id: str
     type: str
@@ -47,7 +47,7 @@ class CommittedOutput:
 
 
 class SliceName(NamedTuple):
-    """The name of a slice, the same in every attempt of a publication."""
+    """The name of a slice. All attempts at a publication use the same name."""
 
     publication: str
     number: int
@@ -61,7 +61,7 @@ Result = End  # of an output: never `LOCKED`
 
 
 class Record(NamedTuple):
-    """The recorded result of sending an output. Function targets record all outputs, others only dead letters."""
+    """The recorded result of sending an output. Targets record only dead letters, except function targets."""
 
     message_id: str
     type: str
@@ -88,11 +88,14 @@ class Publisher(ABC):
         return True
 
     async def begin(self) -> None:  # noqa: B027 - optional
-        """Begin a transaction without a marker. Consumers call this instead of `open`, because they have no slices."""
+        """Begin a transaction without a marker. Consumers of live queues call this instead of `open`."""
 
     @abstractmethod
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Send outputs in order for each business id. Raises `TargetUnavailableError` if a retry may succeed."""
+        """Send outputs, in order for each business id. Return the records to store.
+
+        Raises `TargetUnavailableError` if a retry may succeed.
+        """
 
     async def commit(self) -> None:  # noqa: B027 - optional
         """Commit the slice and its marker, if the target has transactions."""
@@ -107,19 +110,24 @@ class Publisher(ABC):
 class Target(ABC):
     """A receiver of outputs."""
 
-    name: str  # its URL without secrets
-    identity: str  # the part of a publication's key that says where outputs are sent
     promise: Promise
     chunk: int = 1_000  # the number of outputs that are sent, and recorded as sent, at once
     publishers: int | None = None  # the maximum number of concurrent publishers
-    window: timedelta | None = None  # how long it recognises duplicates: a slice is not resumed later
+    window: timedelta | None = None  # how long the target recognises duplicates: a slice is not resumed later
+
+    def __init__(self, name: str, options: TargetOptions, identity: str | None = None) -> None:
+        self.name = name  # the URL without secrets
+        self.identity = identity or f"{name} {sorted(options.names.items())}"
+        """The part of a publication's key that says where outputs are sent."""
+        self.options = options
+        self.seconds = options.timeout.total_seconds()
 
     async def prepare(self, types: Collection[str]) -> None:  # noqa: B027 - optional
         """Create tables for outputs of these types, or check topics. Raises `UsageError` if a type cannot be sent."""
 
     @abstractmethod
     def publisher(self) -> Publisher:
-        """Return a publisher, which the caller closes."""
+        """Return a new publisher. The caller closes the publisher."""
 
 
 P = ParamSpec("P")
@@ -139,7 +147,7 @@ class ThreadedPublisher(Publisher):
 
 
 def in_thread(work: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """Run a method in the publisher's thread, after all earlier calls, including cancelled ones."""
+    """Decorate a method so that it runs in the publisher's thread, after all earlier calls, even cancelled ones."""
 
     @wraps(work)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -261,15 +269,13 @@ class TargetOptions:
 class OneByOneTarget(Target):
     """A target without transactions that takes one output per request."""
 
-    def __init__(self, name: str, identity: str, options: TargetOptions) -> None:
-        self.name = name
-        self.identity = identity
-        self.options = options
+    def __init__(self, name: str, options: TargetOptions, identity: str | None = None) -> None:
+        super().__init__(name, options, identity)
         self.pace = Pace(options.rate)
         self._places = asyncio.Semaphore(options.concurrency)
 
     async def in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Make a request within the limits of concurrency and rate that all publishers share."""
+        """Make a request, and return its result. All publishers share the limits of concurrency and rate."""
         async with self._places:
             await asyncio.sleep(self.pace.take())
             return await work()
@@ -286,10 +292,10 @@ class OneByOnePublisher(Publisher, Generic[To]):
 
     @abstractmethod
     async def attempt(self, output: CommittedOutput) -> Record | None:
-        """Try once to send an output, and return its record, if any. Raises `TargetUnavailableError`."""
+        """Try once to send an output. Return its record, or None. Raises `TargetUnavailableError`."""
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Send outputs. Raises `TargetError` after too many attempts."""
+        """Implement `Publisher.send`. Raises `TargetError` after too many attempts."""
         attempts = self.target.options.attempts
 
         async def in_order(outputs: Sequence[CommittedOutput]) -> list[Record | None]:

@@ -75,7 +75,10 @@ class Publications:
         self._retries = (retries or RetryPolicy()).beside(table)
 
     async def find(self, key: str, slices: int | None = None) -> Publication | None:
-        """Return a publication, or None. Costs one request. Raises `UsageError` if it has another number of slices."""
+        """Return a publication, or None. Costs one request.
+
+        Raises `UsageError` if the publication was begun with another number of slices than `slices`.
+        """
         row = await self.table.get(PARTITION, f"{PUBLICATION}{key}")
         publication = None if row is None else read_publication(row)
         if publication is not None and slices not in (None, publication.slices):
@@ -108,7 +111,10 @@ class Publications:
         return {number_of_slice(row): read_slice(row) async for row in rows}
 
     async def is_complete(self, key: str) -> bool:
-        """Return whether a publication has sent all its slices. One request, and another for every 1,000 slices."""
+        """Return whether all slices of a publication are sent.
+
+        Costs one request, and one more for every 1,000 slices.
+        """
         found = await self.find(key)
         slices = {} if found is None else await self.slices(found)
         return found is not None and sum(each.is_sent for each in slices.values()) == found.slices
@@ -151,7 +157,7 @@ class Publications:
 class SliceClaim:
     """A slice that this runner may send while it renews the lease.
 
-    A runner that lost its lease notices this at its next write. Until then, two runners may send the slice.
+    A runner that lost the lease detects the loss at its next write. Until then, two runners may send the slice.
     """
 
     number: int
@@ -167,7 +173,10 @@ class SliceClaim:
         await self._change({})
 
     async def note(self, position: int, records: Sequence[Record] = ()) -> None:
-        """Save the number of sent outputs and records, and renew the lease. Costs one request, one per 99 records."""
+        """Save records and the number of sent outputs, and renew the lease.
+
+        Costs one request, and one more for every 99 records.
+        """
         keys = (_record_key(self.publication, each) for each in records)
         also = list(map(Operation.insert_or_replace, keys, map(_properties, records)))
         while len(also) >= MAX_OPERATIONS:
@@ -240,7 +249,10 @@ def _properties(record: Record) -> dict[str, Value]:
 
 
 async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """Summarise publications by batch. Costs one request for every 1,000 in the table, and one per result."""
+    """Return the target, number of slices and number of sent slices of each publication, by batch id.
+
+    Costs one request for every 1,000 publications in the table, and one for each publication of the batches.
+    """
     found: dict[str, list[dict[str, Any]]] = {batch_id: [] for batch_id in batch_ids}
     async for row in rows_of(table, PUBLICATION):
         each = read_publication(row)
@@ -252,17 +264,19 @@ async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str,
 
 
 async def prune_publications(table: Table, clock: Clock) -> int:
-    """Delete idle publications of batches that left the ledger. Return their number. Costs two requests for each."""
+    """Delete the publications of batches that left the ledger, unless a slice is claimed. Return their number.
+
+    Costs two requests for each publication.
+    """
     publications, ledger, count = Publications(table, clock), Ledger(table, clock), 0
     for each in [read_publication(row) async for row in rows_of(table, PUBLICATION)]:
         if await ledger.find(each.batch_id) is not None:
             continue
         slices = await publications.slices(each)
-        if any(found.lease.expires_at > clock() and not found.is_sent for found in slices.values()):
+        if any(one.lease.expires_at > clock() and not one.is_sent for one in slices.values()):
             continue
-        keys = [
-            row.row_key for kind in (SLICE, RECORD) async for row in rows_of(table, f"{kind}{each.key}:", [])
-        ]
+        prefixes = [f"{kind}{each.key}:" for kind in (SLICE, RECORD)]
+        keys = [row.row_key for prefix in prefixes async for row in rows_of(table, prefix, [])]
         # The publication's own row is last, so that an interrupted deletion is found and resumed.
         await _delete(table, [Operation.delete(key) for key in (*keys, f"{PUBLICATION}{each.key}")])
         count += 1
@@ -270,7 +284,7 @@ async def prune_publications(table: Table, clock: Clock) -> int:
 
 
 async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
-    """Return the records that name a business object. Costs one request for every 1,000 records of the table."""
+    """Return the records of a business object's outputs. Costs one request for every 1,000 records of the table."""
     letters = []
     async for row in rows_of(table, RECORD, ["BusinessId", "Handler"]):
         with reading_row("The record of an output", row):
@@ -281,7 +295,7 @@ async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
 
 
 async def delete_letters(table: Table, letters: Sequence[Row]) -> None:
-    """Delete dead letters of a target, 100 per request. Raises `RowChangedError` if one was changed meanwhile."""
+    """Delete records, 100 per request. Raises `RowChangedError` if a record has changed since it was read."""
     await _delete(table, [Operation.delete(row.row_key, row.etag) for row in letters])
 
 
@@ -290,7 +304,7 @@ async def _delete(table: Table, deletions: Sequence[Operation]) -> None:
         some = deletions[start : start + MAX_OPERATIONS]
         try:
             await table.transact(PARTITION, some)
-        except RowNotFoundError:  # deleted concurrently, which failed the whole transaction: go row by row
+        except RowNotFoundError:  # a row was deleted concurrently, which failed the whole transaction
             for deletion in some:
                 with suppress(RowNotFoundError):
                     await table.transact(PARTITION, [deletion])

@@ -1,4 +1,4 @@
-"""Publish the unsent slices of a batch concurrently, and redrive refused outputs.
+"""Publish the unsent slices of a batch concurrently, and redrive rejected outputs.
 
 Several runners can share the slices, as processes or as Spark tasks (`runtime.spark.publishing`).
 """
@@ -78,11 +78,11 @@ class PublishResult:
 
 @dataclass(frozen=True, slots=True)
 class PublicationProgress:
-    """A publication, the slices that were begun, and the outputs. `outputs` is None if all slices are sent."""
+    """The state of a publication when it is begun or resumed."""
 
     publication: Publication
-    found: Mapping[int, SliceRecord]
-    outputs: BatchOutputs | None
+    found: Mapping[int, SliceRecord]  # the slices that were begun
+    outputs: BatchOutputs | None  # None if all slices are sent
 
     @property
     def waiting(self) -> list[int]:
@@ -91,7 +91,7 @@ class PublicationProgress:
         return [number for number in range(self.publication.slices) if number not in sent]
 
     def taken_over(self, options: PublishOptions) -> frozenset[str]:
-        """Return the tokens of claims that are taken over at once, because of `--take-over`."""
+        """Return the tokens of claims to take over before they expire. Empty without `--take-over`."""
         return frozenset(each.lease.token for each in self.found.values() if options.take_over)
 
 
@@ -108,7 +108,7 @@ async def publish(
     """Publish the unsent outputs of a batch. Call it again after an error to resume.
 
     Reads the outcomes once. Costs two requests per slice, plus one per chunk if the target has no transactions. Raises
-    `BatchRefusedError` for an incomplete batch, and `TargetError` if the target refuses or does not answer.
+    `BatchRefusedError` for an incomplete batch, and `TargetError` if the target rejects outputs or does not answer.
     """
     options = options or PublishOptions()
     progress = await begin(table, record, out, target, options=options, clock=clock)
@@ -125,7 +125,10 @@ async def publish(
 async def begin(
     table: Table, record: BatchRecord, out: str, target: Target, *, options: PublishOptions, clock: Clock
 ) -> PublicationProgress:
-    """Begin or find the publication of a batch, in two to four requests. Raises `BatchRefusedError`, `UsageError`."""
+    """Find or begin the publication of a batch. Costs two to four requests.
+
+    Raises `BatchRefusedError` if the batch cannot be published with these options, and `UsageError`.
+    """
     check_ended(record)
     if record.is_reprocessing is not options.corrections:
         raise BatchRefusedError(
@@ -150,9 +153,10 @@ async def begin(
 async def find_unpublished(
     table: Table, target: Target, types: Sequence[str], out: str | None, *, corrections: bool = False
 ) -> list[tuple[BatchRecord, bool]]:
-    """Return the complete batches with unsent or refused outputs, in order, and whether outputs were refused.
+    """Return the complete batches with unsent or rejected outputs, in order, and whether outputs were rejected.
 
-    Costs one request for every 1,000 batches, and three per batch with outputs. Raises `UsageError`.
+    Costs one request for every 1,000 batches, and three per batch with outputs. Raises `UsageError` if a type has no
+    outputs.
     """
     publications, new, unpublished = Publications(table, system_clock), [], []
     async for record in records(table):
@@ -176,9 +180,9 @@ async def find_unpublished(
 
 @dataclass(eq=False)
 class Runner:
-    """Sends the unsent slices among `cut`. `slices`, `outputs` and `skipped` count those of this runner.
+    """Sends the unsent slices of `cut`. `slices`, `outputs` and `skipped` count only the work of this runner.
 
-    It skips a duplicate's outputs if the batch that made the version is published to the target.
+    Skips the outputs of a duplicate if the batch that made the version is published to the target.
     """
 
     table: Table
@@ -342,7 +346,7 @@ class Runner:
 
 
 async def letters(table: Table, of: BatchRecord, target: Target, types: Sequence[str] = ()) -> PublishResult:
-    """Return the records of a batch at a target. Raises `UsageError` if the batch was not published there."""
+    """Return the records of a batch at a target. Raises `UsageError` if the batch was not published to the target."""
     publications = Publications(table, system_clock)
     publication = await _find(publications, of, target, types)
     return PublishResult(publication, 0, 0, await publications.records(publication))
@@ -358,10 +362,11 @@ async def redrive(
     clock: Clock = system_clock,
     show: Show | None = None,
 ) -> PublishResult:
-    """Send the refused outputs of a batch again, in order for each business object.
+    """Send the rejected outputs of a batch again, in order for each business object.
 
-    It may run concurrently, and again after a crash. Reads the outcomes once, and costs two requests per output. Raises
-    `UsageError` if the batch was not published to the target, and `TargetError` like `publish`.
+    Several redrives may run concurrently, and be repeated after a crash. Reads the outcomes once, and costs two
+    requests per output. Raises `UsageError` if the batch was not published to the target, and `TargetError` like
+    `publish`.
     """
     options, publications = options or PublishOptions(), Publications(table, clock)
     publication = await _find(publications, record, target, options.types)

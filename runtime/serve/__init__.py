@@ -1,7 +1,7 @@
 """Serve: a consumer of live queues that handles messages as they come, without Spark.
 
-It reads ahead, and handles many messages of a stream with one query and one transaction; `runtime.Processor` takes one
-at a time. Names are imported on first use: the command line starts faster without them.
+The consumer reads ahead, and handles many messages of a stream with one query and one transaction. `runtime.Processor`
+handles one message at a time. Names are imported on first use, because the command line starts faster without them.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The consumer: reads ahead, handles each stream in order and all streams at once, publishes, then acknowledges.
+"""The consumer: reads ahead, handles each stream in order and all streams concurrently, publishes, then acknowledges.
 
 Three activities share one event loop: the reader, the work on streams (`runtime.serve.streams`), and the settler, which
 publishes the outputs of finished messages and acknowledges the messages. While a transaction is under way, messages
@@ -8,21 +8,23 @@ gather for the next one. Transactions therefore grow with the load, and no messa
 from __future__ import annotations
 
 import asyncio
+import os
+import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
-from eventstore import StoreUnavailableError, Table
+from eventstore import Table
 from eventstore.port import pause_seconds
 from handlers import App
 from runtime.clock import Clock, system_clock
-from runtime.errors import MissingExtraError, TargetUnavailableError
+from runtime.errors import MissingExtraError
 from runtime.ledger.ledger import STATE_BASED, Ledger
 from runtime.ledger.settings import TableSettings
 from runtime.retries import first_error
-from runtime.serve.crashes import guarded
 from runtime.serve.messages import (
     Countable,
     Lane,
@@ -30,12 +32,13 @@ from runtime.serve.messages import (
     Source,
     SourceUnavailableError,
     Stage,
+    nothing,
     open_settlement,
     open_source,
 )
 from runtime.serve.options import ServeOptions
 from runtime.serve.streams import FIRST_SECONDS, LOG, LONGEST_SECONDS, Streams, Troubles
-from runtime.supervision import supervised
+from runtime.supervision import consumer_watch, supervised
 from runtime.telemetry import Metrics, has_meters
 
 Counts = Mapping[str, int]
@@ -44,14 +47,13 @@ Counts = Mapping[str, int]
 _CHUNK = 2_000  # how many messages are read at once, and how many are settled
 _CLOSE_SECONDS = 4
 _MEASURE_SECONDS = 5
-_UNAVAILABLE = (TargetUnavailableError, SourceUnavailableError, StoreUnavailableError)
 
 
 class Consumer:
     """Handles the messages of a source in the handlers of an app, and sends the outputs to a target.
 
-    `source` and `target` are URLs (docs/serve.md). Without a target outputs are dropped. `run` returns when the source
-    ends or after `stop`; in an ASGI lifespan, use the consumer as a context manager, which runs it in the block.
+    `source` and `target` are URLs (docs/serve.md). Without a target, outputs are dropped. `run` returns when the source
+    ends or after `stop`. In an ASGI lifespan, use the consumer as a context manager, which runs it in the block.
 
     Raises `UsageError` for an invalid URL, and for a table of another app.
     """
@@ -80,7 +82,7 @@ class Consumer:
         self._loose: list[Received] = []  # finished deliveries of a queue
         self._queued: dict[Received, None] = {}  # unsettled deliveries of a queue, in order
         self._held, self._held_bytes = 0, 0
-        self._waiting: dict[tuple[str, ...], int] = {}  # in a queue that tells
+        self._waiting: dict[tuple[str, ...], int] = {}  # in a queue that counts its messages
         self._stops_at: float | None = None
         self._limit: asyncio.Timeout | None = None  # of opening, then of reading
         self._has_ended = False
@@ -94,7 +96,7 @@ class Consumer:
 
     @property
     def held(self) -> int:
-        """The number of messages that were read and are not yet acknowledged."""
+        """The number of messages that were read but not yet acknowledged."""
         return self._held
 
     async def __aenter__(self) -> Self:
@@ -107,7 +109,7 @@ class Consumer:
             await self._task
 
     def stop(self) -> None:
-        """Stop reading, finish the messages in hand within `options.drain`, and let `run` return."""
+        """Stop reading, finish the messages in hand within `options.drain`, then end `run`."""
         if self._stops_at is None:
             seconds = self._options.drain.total_seconds()
             self._stops_at = asyncio.get_running_loop().time() + seconds
@@ -122,8 +124,10 @@ class Consumer:
         self._works: set[asyncio.Task[None]] = set()
         await Ledger(self._table, self._clock).check_table(STATE_BASED)
         settings = await TableSettings.claim(self._table, self._app)
-        with guarded(self._table, self._options) as guard:
-            return await self._consume(supervised(self._app.keyed(settings.draw_key), guard))
+        seconds = self._options.handler_timeout.total_seconds()
+        notes = self._options.crashes or f"{tempfile.gettempdir()}/consistent-serve-{os.getuid()}"
+        with consumer_watch(self._table, seconds, Path(notes)) as watch:
+            return await self._consume(supervised(self._app.keyed(settings.draw_key), watch))
 
     async def _consume(self, app: App) -> Counts:
         stop_probes = await self._answer_probes()
@@ -183,13 +187,9 @@ class Consumer:
     def _room(self) -> int:
         """Return how many messages may be read: 0 when stopping, when full, or if another service is unavailable."""
         is_full = self._held_bytes >= self._options.read_ahead_bytes
-        if (
-            self._stops_at is not None
-            or is_full
-            or self._troubles.keys() - {f"the source {self._source.name}"}
-        ):
-            return 0
-        return max(self._options.read_ahead - self._held, 0)
+        others = self._troubles.keys() - {f"the source {self._source.name}"}
+        is_paused = self._stops_at is not None or is_full or others
+        return 0 if is_paused else max(self._options.read_ahead - self._held, 0)
 
     def _take(self, received: Received, streams: Streams) -> None:
         if received.is_lost:
@@ -223,26 +223,25 @@ class Consumer:
                 await _passed(self._has_finished)
 
     async def _settle(self, ready: Sequence[Received]) -> None:
-        """Acknowledge finished deliveries after publishing their outputs. Retry until the target answers."""
-        failures = 0
-        while ready := [each for each in ready if not each.is_lost]:
-            outputs = [output for each in ready for output in each.outputs]
-            try:
-                await self._table.barrier()
-                await self._letters.settle([letter for each in ready for letter in each.letters], ())
-                for each in ready:
-                    each.letters.clear()
-                await self._settlement.settle(outputs, ready)
-            except _UNAVAILABLE as error:
-                failures += 1
-                self._troubles.add(f"the target {self._settlement.name}", error)
-                asked = getattr(error, "retry_after", None)
-                await asyncio.sleep(asked or pause_seconds(failures, FIRST_SECONDS, LONGEST_SECONDS))
-                continue
-            self._published += len(outputs)
-            self._metrics.add("published_outputs", len(outputs))
-            break
-        self._troubles.end(f"the target {self._settlement.name}")
+        """Publish the outputs of finished deliveries, then acknowledge them. Retries until all services answer."""
+
+        async def send_letters() -> None:
+            letters = [letter for each in ready if not each.is_lost for letter in each.letters]
+            await self._letters.settle(letters, ())
+
+        async def publish() -> int:
+            kept = [each for each in ready if not each.is_lost]
+            outputs = [output for each in kept for output in each.outputs]
+            if kept:
+                await self._settlement.settle(outputs, kept)
+            return len(outputs)
+
+        until_it_answers = self._troubles.until_it_answers
+        await until_it_answers("the store", self._table.barrier)
+        await until_it_answers(f"the target {self._letters.name}", send_letters)
+        count = await until_it_answers(f"the target {self._settlement.name}", publish)
+        self._published += count
+        self._metrics.add("published_outputs", count)
         settled = [each for each in ready if not each.is_lost]
         for each in settled:
             if each.lane is not None:
@@ -269,15 +268,15 @@ class Consumer:
     def _measure(self) -> None:
         """Update the gauges of the metrics."""
         lanes = [*self._lanes.values()]
-        oldest = [
-            next(iter(each), None) for each in (self._queued, *(lane.waiting.values() for lane in lanes))
-        ]
+        unsettled = [self._queued, *(lane.waiting.values() for lane in lanes)]
+        oldest = [next(iter(each), None) for each in unsettled]
         times = [time for each in oldest if each and (time := each.envelope.enqueued_at) is not None]
         age = max(self._clock() - min(times), 0) / 1e6 if times else 0.0
-        ends = {lane.name: end - lane.base for lane in lanes if (end := lane.end()) is not None}
+        lags: dict[tuple[str, ...], int] = {
+            (lane.name,): max(end - lane.base, 0) for lane in lanes if (end := lane.end()) is not None
+        }
         self._metrics.set("held_messages", {(): self._held})
         self._metrics.set("oldest_message_age", {(): age})
-        lags: dict[tuple[str, ...], int] = {(name,): max(lag, 0) for name, lag in ends.items()}
         self._metrics.set("source_lag", self._waiting or lags)
         self._metrics.set("unavailable_services", {(): len(self._troubles)})
 
@@ -296,14 +295,17 @@ class Consumer:
     def lost(self, lanes: Collection[Lane]) -> None:
         """Drop the deliveries of these lanes."""
         for lane in lanes:
-            lane.is_lost = True  # at once, whatever the loop does now
+            lane.is_lost = True  # at once, even while the loop is busy
         self._loop.call_soon_threadsafe(self._forget, lanes)
 
     async def _drain(self, lanes: Collection[Lane]) -> None:
         """Wait until the started deliveries of some lanes are settled."""
         ends_at = self._loop.time() + self._options.drain.total_seconds()
         _drop(lanes)
-        while not self._has_ended and any(map(_is_busy, lanes)) and self._loop.time() < ends_at:  # noqa: ASYNC110
+        while not self._has_ended and self._loop.time() < ends_at:
+            oldest = [next(iter(lane.waiting.values()), None) for lane in lanes]
+            if not any(each and each.stage in {Stage.STARTED, Stage.DONE} for each in oldest):
+                break
             await asyncio.sleep(0.005)
         self._forget(lanes)
 
@@ -319,7 +321,7 @@ class Consumer:
     async def _answer_probes(self) -> Callable[[], Awaitable[None]]:
         """Serve `/livez` (the event loop runs), `/readyz` (all services answer) and `/metrics`. Return the clean-up."""
         if self._options.health_port is None:
-            return _nothing
+            return nothing
         try:
             from aiohttp import web  # noqa: PLC0415 - of the extra
         except ModuleNotFoundError as error:
@@ -348,9 +350,6 @@ class Consumer:
         return runner.cleanup
 
 
-async def _nothing() -> None: ...
-
-
 async def _passed(event: asyncio.Event) -> None:
     """Wait up to a second for an event, then clear it."""
     with suppress(TimeoutError):
@@ -364,9 +363,3 @@ def _drop(lanes: Collection[Lane]) -> None:
         for each in lane.waiting.values():
             if each.stage is Stage.WAITING:
                 each.stage = Stage.DROPPED
-
-
-def _is_busy(lane: Lane) -> bool:
-    """Return whether the oldest delivery of a lane will be acknowledged soon."""
-    oldest = next(iter(lane.waiting.values()), None)
-    return oldest is not None and oldest.stage in {Stage.STARTED, Stage.DONE}

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class SourceUnavailableError(RuntimeFailure):
-    """Raised when a source does not answer: another attempt may succeed."""
+    """Raised when a source does not answer. A retry may succeed."""
 
 
 class Stage(IntEnum):
@@ -41,18 +41,20 @@ class Stage(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Received:
-    """A delivery: of a lane with its offset, or of a queue with its receipt. An invalid one has a `problem`."""
+    """A delivery of a message, from a lane or from a queue."""
 
     envelope: Envelope
     size: int
-    problem: str | None = None
+    problem: str | None = None  # why the message is invalid
     lane: Lane | None = None
-    offset: int = 0
-    receipt: Any = None
+    offset: int = 0  # in the lane
+    receipt: Any = None  # of a queue
     stage: Stage = Stage.WAITING
-    unfinished: int = 0  # how many handlers are not done with it
+    unfinished: int = 0  # the number of handlers that have not finished the message
     outputs: list[CommittedOutput] = field(default_factory=list)
-    letters: list[CommittedOutput] = field(default_factory=list)  # of the handlers that refused it
+    letters: list[CommittedOutput] = field(
+        default_factory=list
+    )  # dead letters, of the handlers that rejected it
 
     @property
     def is_lost(self) -> bool:
@@ -62,21 +64,21 @@ class Received:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """The deliveries of one partition of a topic, which can be acknowledged in order only.
-
-    Deliveries before the offset `base` are acknowledged. `waiting` holds the later ones that were read, by offset, in
-    order. `end` returns the offset after the last message of the partition, `None` if unknown.
-    """
+    """The deliveries of one partition of a topic, which must be acknowledged in order."""
 
     name: str
-    base: int = 0
-    waiting: dict[int, Received] = field(default_factory=dict)
-    newest: int = -1
+    base: int = 0  # deliveries before this offset are acknowledged
+    waiting: dict[int, Received] = field(
+        default_factory=dict
+    )  # unacknowledged deliveries, by offset in order
+    newest: int = -1  # the largest offset that was read
     is_lost: bool = False
-    end: Callable[[], int | None] = lambda: None
+    end: Callable[[], int | None] = lambda: (
+        None
+    )  # returns the offset after the partition's last message, if known
 
     def finished(self, most: int) -> list[Received]:
-        """Return the deliveries before the first unfinished one: no other may be acknowledged."""
+        """Return up to `most` deliveries that may be acknowledged, that is, those before the first unfinished one."""
         found: list[Received] = []
         for received in self.waiting.values():
             if received.stage is not Stage.DONE or len(found) == most:
@@ -99,18 +101,19 @@ class Rebalances(Protocol):
 
 
 class Source(Protocol):
-    """Where messages come from. Its calls do not block the event loop, and raise `SourceUnavailableError`."""
+    """A source of messages. Its calls do not block the event loop, and raise `SourceUnavailableError`."""
 
-    name: str  # its URL without secrets
-    origin: str | None  # the owner of its offsets, once it is open; None for a queue
+    name: str  # the URL without secrets
+    origin: str | None  # the owner of the offsets, once the source is open; None for a queue
 
     async def open(self, rebalances: Rebalances) -> None:
         """Connect. Raises `UsageError` if a topic or queue does not exist."""
 
     async def read(self, most: int, linger: float) -> Sequence[Received] | None:
-        """Return up to `most` deliveries, None at the end. Waits up to a second for the first, then `linger` seconds.
+        """Return up to `most` deliveries, or None if the source has ended.
 
-        If `most` is 0, the source is paused, and only kept alive.
+        Waits up to a second for the first delivery, then `linger` seconds for more. If `most` is 0, pauses the source
+        and keeps its connection alive.
         """
 
     async def acknowledge(self, received: Sequence[Received]) -> None:
@@ -122,13 +125,14 @@ class Source(Protocol):
 
 @runtime_checkable
 class Countable(Protocol):
-    """Sources that count the messages of their queue, in one request. Raises `SourceUnavailableError`."""
+    """A source that counts the messages of its queue."""
 
-    async def waiting(self) -> int: ...
+    async def waiting(self) -> int:
+        """Return the number of messages in the queue. Costs one request. Raises `SourceUnavailableError`."""
 
 
 async def taken(buffer: asyncio.Queue[T], most: int, linger: float) -> list[T]:
-    """Return up to `most` messages of a buffer, as `Source.read` does."""
+    """Return up to `most` messages of a buffer. Waits like `Source.read`."""
     if most == 0:
         await asyncio.sleep(0.02)
         return []
@@ -143,25 +147,23 @@ async def taken(buffer: asyncio.Queue[T], most: int, linger: float) -> list[T]:
     return found
 
 
-async def _drop(_: Sequence[CommittedOutput]) -> None: ...
-
-
-async def _nothing() -> None: ...
+async def nothing(*_: object) -> None:
+    """Do nothing."""
 
 
 @dataclass
 class Settlement:
-    """Publishes outputs with `send`, and then has the source acknowledge the messages that caused them.
+    """Publishes outputs, then acknowledges the messages that caused them.
 
-    `send` returns when the target has confirmed all outputs. Both calls may be repeated, and raise
-    `TargetUnavailableError` or `SourceUnavailableError` when another attempt may succeed.
+    `send` returns when the target has confirmed all outputs. `send` and `settle` may be repeated. They raise
+    `TargetUnavailableError` or `SourceUnavailableError` if a retry may succeed.
     """
 
     name: str
     source: Source | None
-    send: Callable[[Sequence[CommittedOutput]], Awaitable[object]] = _drop
-    close: Callable[[], Awaitable[None]] = _nothing
-    open: Callable[[], Awaitable[None]] = _nothing
+    send: Callable[[Sequence[CommittedOutput]], Awaitable[object]] = nothing
+    close: Callable[[], Awaitable[None]] = nothing
+    open: Callable[[], Awaitable[None]] = nothing
 
     async def settle(self, outputs: Sequence[CommittedOutput], received: Sequence[Received]) -> None:
         """Publish outputs, then acknowledge the deliveries that caused the outputs."""
@@ -184,7 +186,7 @@ def read_message(  # noqa: PLR0917 - the fields of a message
     decode: Decode | None = None,
     **received: Any,  # noqa: ANN401 - fields of `Received`
 ) -> Received:
-    """Return the delivery of a message. `message_id` and `type_` are given if a broker has them outside the headers."""
+    """Return the delivery of a message. `message_id` and `type_` override the headers."""
     properties = {"message_id": message_id, "type": type_}
     named = {name: value for name, value in properties.items() if value is not None}
     envelope, problem = read_record(content, place, {**(headers or {}), **named}, stamped, decode)
@@ -192,7 +194,7 @@ def read_message(  # noqa: PLR0917 - the fields of a message
 
 
 def letter_of(outcome: Outcome) -> CommittedOutput:
-    """Return a refused message as a message for a dead letter queue. Its id is the same in each copy."""
+    """Convert a rejected message to a message for a dead letter queue. All its copies have the same id."""
     envelope, handler, business_id = outcome.envelope, outcome.handler or "", outcome.business_id or ""
     why = {"reason": str(outcome.reason or outcome.status), "error": outcome.error or ""}
     message, time = json.loads(envelope.to_json(outcome.handler)), envelope.enqueued_at or 0
@@ -208,7 +210,7 @@ def letter_of(outcome: Outcome) -> CommittedOutput:
 
 
 def written(output: CommittedOutput) -> bytes:
-    """Return an output as an envelope in JSON."""
+    """Serialize an output as an envelope in JSON."""
     fields = {
         "message_id": output.message_id,
         "type": output.type,
@@ -239,15 +241,12 @@ def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
     if decoding != AS_JSON and not url.startswith("kafka:"):
         raise UsageError("The option decode applies only to Kafka: omit it.")
     if decoding != AS_JSON:
-        source.decode = decoding.decoder()  # type: ignore[attr-defined] # that of Kafka
+        source.decode = decoding.decoder()  # type: ignore[attr-defined] # of Kafka
     return source
 
 
 def open_settlement(url: str | None, source: Source | None, names: Mapping[str, str]) -> Settlement:
-    """Return the settlement for the target of a URL. Without a URL, outputs are dropped.
-
-    Raises as `open_source` does.
-    """
+    """Return the settlement for the target of a URL. Without a URL, outputs are dropped. Raises like `open_source`."""
     if url is None:
         return Settlement("" if source is None else source.name, source)
     url = resolved(url)

@@ -29,10 +29,7 @@ class ServeOptions:
     )
     decoding: Decoding = AS_JSON
     read_ahead: int = option(
-        "Pause the source while N messages are not acknowledged.",
-        default=10_000,
-        metavar="N",
-        min=1,
+        "Pause the source while N messages are not acknowledged.", default=10_000, metavar="N", min=1
     )
     read_ahead_bytes: int = option(
         "Pause the source while they exceed this size.", default=64 * 2**20, parse="size", min=1
@@ -74,10 +71,7 @@ class ServeOptions:
     )
     documents: str | None = option_of(BatchOptions, "documents")
     algorithm: AlgorithmName = option(
-        "The algorithm of the table, which must be state-based.",
-        default=STATE_BASED,
-        group="",
-        is_rare=True,
+        "The algorithm of the table, which must be state-based.", default=STATE_BASED, group="", is_rare=True
     )
     health_port: int | None = option(
         "Answer /livez, /readyz and /metrics on this port of 127.0.0.1; 0 chooses a free one, which is logged.",

@@ -1,4 +1,4 @@
-"""Streams: deliveries in order for each business object. One query and one transaction serve several deliveries."""
+"""The streams of a consumer. Deliveries of one stream are handled in order, several with one query and transaction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from runtime.algorithms.state_based.algorithm import (
 from runtime.clock import Clock, to_datetime
 from runtime.dead_letters import TableLetters
 from runtime.documents import Documents, open_documents
-from runtime.errors import RetriesExhaustedError, StoredDataError
+from runtime.errors import RetriesExhaustedError, StoredDataError, TargetUnavailableError
 from runtime.ledger.batch import POSITION, BatchContext
 from runtime.messages.envelope import Envelope, Envelopes, id_key
 from runtime.messages.outcome import Outcome, Outcomes, Reason, Status, dead_letter
@@ -42,12 +42,13 @@ from runtime.versions.stream import find_versions
 LOG = logging.getLogger("consistent.serve")
 T = TypeVar("T")
 
-_ATTEMPTS = 6  # before a store counts as away; then consumption pauses, and attempts continue
+_ATTEMPTS = 6  # before a store counts as unavailable; then consumption pauses, and attempts continue
 FIRST_SECONDS, LONGEST_SECONDS = 0.1, 10.0
+_UNAVAILABLE = (RetriesExhaustedError, StoreUnavailableError, SourceUnavailableError, TargetUnavailableError)
 
 
 class Troubles(dict[str, str]):
-    """The services that do not answer, by name, with the reason. Each change is logged once."""
+    """The unavailable services: the reason by the name of a service. Each change is logged once."""
 
     def add(self, name: str, error: Exception) -> None:
         """Record that a service does not answer."""
@@ -61,29 +62,30 @@ class Troubles(dict[str, str]):
             LOG.warning("%s is back", name)
 
     async def until_it_answers(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Repeat work on a store or source, with back-off, until the service answers."""
+        """Repeat work on a store, source or target, with back-off, until the service answers. Return the result."""
         failures = 0
         while True:
             try:
                 result = await work()
-            except (RetriesExhaustedError, StoreUnavailableError, SourceUnavailableError) as error:
+            except _UNAVAILABLE as error:
                 failures += 1
                 self.add(name, error)
-                await asyncio.sleep(pause_seconds(failures, FIRST_SECONDS, LONGEST_SECONDS))
+                asked = getattr(error, "retry_after", None)
+                await asyncio.sleep(asked or pause_seconds(failures, FIRST_SECONDS, LONGEST_SECONDS))
             else:
                 self.end(name)
                 return result
 
 
-# Positions: which deliveries made a version, recorded in its field for the batch.
+# Positions: which deliveries made a version, recorded in the version's field for the batch.
 #
-# `@kafka:CLUSTER/GROUP orders/3:100-104,110` are deliveries of one fold, each the first of its message there. A version
-# is published by the delivery that made it, in the transaction that commits its offset. So a copy at another offset
+# `@kafka:CLUSTER/GROUP orders/3:100-104,110` names deliveries of one fold, for each message the first. A version is
+# published by the delivery that made it, in the transaction that commits its offset. So a copy at another offset
 # publishes nothing, which is known without more state (decision 26).
 
 
 def position_of(source: str, received: Iterable[Received]) -> str:
-    """Return the position (docs/decisions/0026) of one stream's deliveries: the first one of each message, in order."""
+    """Return the position (docs/decisions/0026) of one stream's deliveries. It names each message's first delivery."""
     offsets: dict[str, list[int]] = {}
     seen = set[str]()
     for each in received:
@@ -101,7 +103,7 @@ def _spans(offsets: list[int]) -> str:
 
 
 def makers(source: str, recorded: str | None) -> Mapping[str, list[range]]:
-    """Return the offsets, by lane, of the deliveries that made a version; {} if another source made it."""
+    """Return the offsets of the deliveries that made a version, by lane. Empty if another source made the version."""
     name, *lanes = (recorded or "").split(" ")
     if name != f"{POSITION}{source}":
         return {}
@@ -117,7 +119,7 @@ def is_published_by_another(
 ) -> bool:
     """Return whether a delivery other than this one has published, or will publish, the outputs of a version.
 
-    A compacted topic may drop that delivery before it is acknowledged. In that case, this one publishes.
+    A compacted topic may drop the other delivery before it is acknowledged. In that case, return False.
     """
     if not made_by:
         return False
@@ -147,7 +149,7 @@ class _Inbox:
 
 
 class Streams:
-    """The streams whose deliveries wait or are being handled. `done` is called with each delivery that is handled."""
+    """The streams whose deliveries wait or are being handled. Calls `done` with each handled delivery."""
 
     def __init__(
         self,
@@ -221,7 +223,7 @@ class Streams:
         del self._inboxes[key]
 
     async def _work_in_rounds(self) -> None:
-        """Handle the deliveries of ready streams, small streams together, until no stream is ready."""
+        """Handle the deliveries of ready streams until no stream is ready. Small streams share a transaction."""
         while self._ready:
             taken: list[tuple[Key, _Some]] = []
             count = 0
@@ -250,7 +252,7 @@ class Streams:
     async def _fold_together(
         self, name: str, streams: Sequence[tuple[str, _Some]]
     ) -> Iterable[tuple[Key, _Some]]:
-        """Handle the deliveries of small streams with one query and one commit. Return the unhandled streams."""
+        """Handle the deliveries of small streams with one query and one commit. Return the streams left to `_fold`."""
         business_ids = [business_id for business_id, _ in streams]
         ends = list(accumulate(len(some) for _, some in streams))
         together = self._together[name]
@@ -319,7 +321,7 @@ class Streams:
     async def _handle(
         self, name: str, business_id: str, received: Sequence[Received], traced: Sequence[Envelope]
     ) -> dict[int, Outcome]:
-        """Handle deliveries of one stream, and add the outputs to them. Return the outcomes by position."""
+        """Handle deliveries of one stream, and add outputs to the deliveries. Return the outcomes by position."""
         envelopes, made = Envelopes.of(traced), 0
         handler, algorithm = self._app.handlers[name], self._algorithms[name]
         deliveries = prepare_all(handler, business_id or None, envelopes)

@@ -42,6 +42,6 @@ def open_target(url: str, options: TargetOptions | None = None) -> Target:
 
 
 def is_function(url: str) -> bool:
-    """Return whether a target is written `module:function`."""
+    """Return whether a target is a function, written `module:function`."""
     module, _, name = url.partition(":")
     return name.isidentifier() and all(part.isidentifier() for part in module.split("."))

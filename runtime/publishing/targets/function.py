@@ -1,4 +1,4 @@
-"""A user's function as a target, called at most once or at least once for each output (`last_hop`)."""
+"""A function of the user as a target, called at most once or at least once for each output (see `last_hop`)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FunctionTarget(publisher.OneByOneTarget):
         self.promise = Promise.BY_CUSTOMER if settings.at_least_once else Promise.AT_MOST_ONCE
         if settings.is_at_least_once("*"):
             self.promise = Promise.AT_LEAST_ONCE
-        super().__init__(name, f"{name} {options.customer or ''}", options)
+        super().__init__(name, options, f"{name} {options.customer or ''}")
         self.send = options.send
         self.failures = 0  # in a row, without a permanent error
 
@@ -48,19 +48,18 @@ class FunctionTarget(publisher.OneByOneTarget):
         return FunctionPublisher(self)
 
     async def call(self, message: OutgoingMessage) -> None:
-        """Call the function. Raises its errors, and `TimeoutError`."""
-        seconds = self.options.timeout.total_seconds()
+        """Call the function. Raises errors of the function, and `TimeoutError`."""
         is_async = inspect.iscoroutinefunction(self.send) or inspect.iscoroutinefunction(
             type(self.send).__call__
         )
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self.seconds):
                 # A thread continues after the time-out. A message that it then sends is not recorded.
                 answer = self.send(message) if is_async else await asyncio.to_thread(self.send, message)
                 if inspect.isawaitable(answer):
                     await answer
         except TimeoutError as error:
-            raise TimeoutError(str(error) or f"no answer within {seconds:g} s") from error
+            raise TimeoutError(str(error) or f"no answer within {self.seconds:g} s") from error
 
     def message_of(self, output: CommittedOutput) -> OutgoingMessage:
         """Return the argument of the function. Raises `ValueError` if the body has no valid customer."""
@@ -94,7 +93,7 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         self._is_redrive = False
 
     async def open(self, name: SliceName) -> bool:
-        """Open the keys. Delivery names begin with a digest by which a publication recognises its own keys."""
+        """Open the keys. Delivery names begin with a digest by which a publication recognises the keys it sealed."""
         self._prefix = sha256(name.publication.partition("-again-")[0].encode()).hexdigest()[:12]
         self._is_redrive = name.is_redrive
         if self._delivery is None:
@@ -110,7 +109,7 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         await self._stack.aclose()
 
     async def attempt(self, output: CommittedOutput) -> Record | None:
-        """Send an output unless its key is marked as sent. Return the record to store, if any."""
+        """Send an output unless its key says that the output was sent. Return the record to store."""
         try:
             message = self.target.message_of(output)
         except ValueError as error:
@@ -140,13 +139,13 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         try:
             return await asyncio.shield(delivering)
         except asyncio.CancelledError:
-            await asyncio.wait([delivering])  # so that the key records the end
+            await asyncio.wait([delivering])  # until the key has the result
             raise
         except errors.RetriesExhaustedError as error:
             raise errors.TargetError(f"The keys of {self.target.name} cannot be stored: {error}") from error
 
     def _count(self, delivered: Delivered) -> None:
-        """Raise `TargetError` after several failures in a row."""
+        """Count failures in a row. Raises `TargetError` if there are too many."""
         error = delivered.error
         if delivered.end is End.SENT or isinstance(error, errors.PermanentError):
             self.target.failures = 0

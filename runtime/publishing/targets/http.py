@@ -1,4 +1,4 @@
-"""HTTP as a target: each output is a request with its id as `Idempotency-Key`, retried until it is answered."""
+"""HTTP as a target: each output is a request with the output's id as `Idempotency-Key`, retried until answered."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TEMPORARY = {408, 409, 425, 429}
 
 
 class HttpTarget(publisher.OneByOneTarget):
-    """An HTTP receiver, which gets a `POST` for each output."""
+    """An HTTP receiver. Each output is sent as a `POST` request."""
 
     promise = Promise.ONCE_BY_KEY
     chunk = 50
@@ -39,7 +39,7 @@ class HttpTarget(publisher.OneByOneTarget):
         host = parts.netloc.rpartition("@")[2]
         identity = f"{urlunsplit((parts.scheme, host, parts.path, parts.query, ''))} {options.names}"
         name = urlunsplit((parts.scheme, host, parts.path, "", ""))
-        super().__init__(name, identity, options)
+        super().__init__(name, options, identity)
         self.parts = parts
 
     def publisher(self) -> HttpPublisher:
@@ -58,7 +58,7 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
             await self._session.close()
 
     async def attempt(self, output: CommittedOutput) -> Record | None:
-        """Send a request, and return a dead letter if the receiver refuses it permanently."""
+        """Send a request. Return the record of a dead letter if the receiver rejects the output permanently."""
         status, why, asked = await self.target.in_turn(lambda: self._request(output))
         if status is not None and status < 300:  # noqa: PLR2004 - 2xx
             return None
@@ -67,10 +67,9 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
         raise TargetUnavailableError(why, asked)
 
     async def _request(self, output: CommittedOutput) -> tuple[int | None, str, float | None]:
-        """Return the status (None without a response), its description, and the seconds of `Retry-After`, if any."""
+        """Return the status (None without a response), its description, and the seconds of `Retry-After` or None."""
         if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=self.target.options.timeout.total_seconds())
-            self._session = aiohttp.ClientSession(timeout=timeout)
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(self.target.seconds))
         trace = with_trace({}, output.headers).items()
         headers = {
             **{name: value for name, value in trace if value.isascii() and value.isprintable()},

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -40,16 +40,16 @@ _FORM = (
 
 @dataclass(frozen=True)
 class Topics:
-    """The topics in a URL, and the settings for librdkafka. `own`: the parameters that are not for librdkafka."""
+    """The topics in a URL, and the settings for librdkafka."""
 
     name: str  # the URL of the cluster without secrets
     topics: Sequence[str]
     settings: Mapping[str, Any] = field(repr=False)
-    own: Mapping[str, str]
+    own: Mapping[str, str]  # the parameters that are not for librdkafka
 
     @classmethod
     def read(cls, url: str, form: str, names: Collection[str], seconds: float) -> Topics:
-        """Parse a URL. Raises `UsageError` with the text `form`."""
+        """Parse a URL, with the parameters `names` for `own`. Raises `UsageError` with the text `form`."""
         try:
             parts = urlsplit(url)
         except ValueError:  # its text may contain the password
@@ -74,6 +74,22 @@ def headers_of(output: CommittedOutput) -> dict[str, str | bytes | None]:
     }
 
 
+Sent = Callable[[KafkaError | None, Message], None]
+"""Called when a record is delivered, or has failed with an error."""
+
+
+def produce(  # noqa: PLR0917 - the parts of a record
+    producer: Producer, topic: str, key: str, value: str, headers: dict[str, str | bytes | None], sent: Sent
+) -> None:
+    """Queue a record for sending. Blocks while the queue is full."""
+    while True:
+        try:
+            producer.produce(topic, value.encode(), key.encode(), headers=headers, on_delivery=sent)
+            break
+        except BufferError:
+            producer.poll(1.0)
+
+
 class Markers:
     """Reads the marker topic."""
 
@@ -87,7 +103,7 @@ class Markers:
         self._known: set[str] = set()
 
     def have(self, name: str) -> bool:
-        """Return whether a slice has a marker. Waits for open transactions, which hide later markers."""
+        """Return whether a slice has a marker. Waits for the end of open transactions, which hide later markers."""
         seconds = self._seconds
         partitions = self._ends.list_topics(MARKERS, timeout=seconds).topics[MARKERS].partitions
         ends = {
@@ -141,22 +157,19 @@ class KafkaTarget(Target):
         credentials, _, brokers = parts.netloc.rpartition("@")
         if not all(map(_BROKER.fullmatch, brokers.split(","))) or parts.path.strip("/") or parts.fragment:
             raise UsageError(_FORM)
-        self.name = f"kafka://{brokers}"
-        self.identity = f"{self.name} {sorted(options.names.items())}"
+        super().__init__(f"kafka://{brokers}", options)
         self.settings: dict[str, Any] = {"bootstrap.servers": brokers, **dict(parse_qsl(parts.query))}
         if credentials:
             user, _, password = credentials.partition(":")
             default = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
             secret = {"sasl.username": unquote(user), "sasl.password": unquote(password)}
             self.settings = {**default, **self.settings, **secret}
-        self.seconds = options.timeout.total_seconds()
-        self._names = options.names
 
     def topic_of(self, type_: str) -> str:
-        return self._names.get(type_, type_)
+        return self.options.names.get(type_, type_)
 
     async def prepare(self, types: Collection[str]) -> None:
-        """Check that the topics exist. Some clusters create topics on demand."""
+        """Check that the topics exist. Retries for five seconds, because some clusters create topics on demand."""
         topics = sorted({MARKERS, *map(self.topic_of, types)})
         with _translated_errors(self.name):
             try:
@@ -196,7 +209,7 @@ class KafkaPublisher(publisher.ThreadedPublisher):
 
     @publisher.in_thread
     def open(self, name: SliceName) -> bool:
-        """Fence other producers of the slice. Return False if it has a marker, otherwise begin a transaction."""
+        """Fence other producers of the slice, and begin a transaction. Return False if the slice has a marker."""
         with _translated_errors(self._target.name):
             own = {
                 "transactional.id": f"consistent-{name}",
@@ -217,33 +230,25 @@ class KafkaPublisher(publisher.ThreadedPublisher):
         """Send outputs with the business id as key, so outputs of one object keep their order."""
         refused = []
         with _translated_errors(self._target.name):
-            for output in outputs:
-                topic = self._target.topic_of(output.type)
+            producer = self._begun()
+            for each in outputs:
+                topic = self._target.topic_of(each.type)
                 try:
-                    self._produce(topic, output.business_id, output.body, headers_of(output))
+                    produce(producer, topic, each.business_id, each.body, headers_of(each), self._sent)
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
                         raise
-                    refused.append(Record.of(output, error.args[0].str()))
+                    refused.append(Record.of(each, error.args[0].str()))
+                producer.poll(0)
         return refused
 
-    def _produce(self, topic: str, key: str, value: str, headers: dict[str, str | bytes | None]) -> None:
-        def sent(error: KafkaError | None, _: Message) -> None:
-            self._failed = self._failed or error
-
-        producer = self._begun()
-        while True:
-            try:
-                producer.produce(topic, value.encode(), key.encode(), headers=headers, on_delivery=sent)
-                break
-            except BufferError:  # the queue is full
-                producer.poll(1.0)
-        producer.poll(0)
+    def _sent(self, error: KafkaError | None, _: Message) -> None:
+        self._failed = self._failed or error
 
     @publisher.in_thread
     def commit(self) -> None:
         with _translated_errors(self._target.name):
-            self._produce(MARKERS, str(self._name), "", {})
+            produce(self._begun(), MARKERS, str(self._name), "", {}, self._sent)
             self._begun().flush(self._target.seconds)
             if self._failed is not None:
                 raise KafkaException(self._failed)

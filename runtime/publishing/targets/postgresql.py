@@ -67,7 +67,7 @@ class PostgresTarget(SqlTarget):
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:
-        """Raise `TargetError` for PostgreSQL errors."""
+        """Context manager that converts PostgreSQL errors to `TargetError`."""
         try:
             yield
         except psycopg.Error as error:
@@ -92,7 +92,7 @@ class PostgresPublisher(Publisher):
             return cursor.rowcount == 1
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Upsert outputs in three round trips, and one more per table. If a row is refused, bisect the outputs."""
+        """Upsert outputs in three round trips, and one more per table. If a row is rejected, bisect the outputs."""
         try:
             with self._target.translated_errors():
                 connection = await self._connected()

@@ -39,17 +39,14 @@ class ServiceBusTarget(Target):
                 "The connection string of the Service Bus namespace is invalid: it begins with Endpoint=sb://HOST/."
             )
         entity = re.search(r"EntityPath=([^;]+)", connection, re.IGNORECASE)
-        self.name = f"sb://{place[1]}" + (f"/{entity[1]}" if entity else "")
-        self.identity = f"{self.name} {sorted(options.names.items())}"
+        super().__init__(f"sb://{place[1]}" + (f"/{entity[1]}" if entity else ""), options)
         self.window = options.window
-        self.seconds = options.timeout.total_seconds()
         self.connection = connection
         self._entity = entity[1] if entity else None
-        self._names = options.names
 
     def entity_of(self, type_: str) -> str:
-        """Return the queue or topic of a type: from `--map`, else the connection string, else the type's name."""
-        return self._names.get(type_) or self._entity or type_
+        """Return the queue or topic of a type, from `--map`, the connection string, or the name of the type."""
+        return self.options.names.get(type_) or self._entity or type_
 
     def publisher(self) -> ServiceBusPublisher:
         return ServiceBusPublisher(self)
@@ -64,7 +61,7 @@ class ServiceBusPublisher(Publisher):
         self._senders: dict[str, ServiceBusSender] = {}
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Send outputs in batches as large as possible. Outputs that are too large become dead letters."""
+        """Send outputs in batches of the largest allowed size. Outputs that are too large become dead letters."""
         refused: list[Record] = []
         with _translated_errors(self._target.name):
             for entity, some in groupby(outputs, lambda each: self._target.entity_of(each.type)):

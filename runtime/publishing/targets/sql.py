@@ -29,7 +29,7 @@ _KEPT = ("message_id", "batch_id")  # not changed by an update: `batch_id` is th
 
 
 class SqlTarget(Target):
-    """A database. Subclasses override the dialect: the parameter marker and the types."""
+    """A database. Subclasses override the dialect, that is, the parameter marker and the column types."""
 
     promise = Promise.EXACTLY_ONCE
     parameter = "?"
@@ -37,15 +37,9 @@ class SqlTarget(Target):
     time = "TEXT"
     json = "TEXT"
 
-    def __init__(self, name: str, options: TargetOptions) -> None:
-        self.name = name
-        self.identity = f"{name} {sorted(options.names.items())}"
-        self.seconds = options.timeout.total_seconds()
-        self._options = options
-
     def table_of(self, type_: str) -> str:
         """Return the quoted table name of a message type. Raises `UsageError` for an invalid name."""
-        name = self._options.names.get(type_, type_)
+        name = self.options.names.get(type_, type_)
         parts = name.split(".")
         if not all(map(_NAME.fullmatch, parts)) or parts[-1].lower() == MARKERS:
             raise UsageError(f"{name!r} is not a valid table name. Choose another with --map {type_}=NAME.")
@@ -82,7 +76,7 @@ class SqlTarget(Target):
     def row(self, output: CommittedOutput) -> tuple[object, ...]:
         return (
             output.message_id, output.type, output.business_id, output.handler, output.body, output.sequence,
-            output.enqueued_at.isoformat(), json.dumps(dict(output.headers)), self._options.batch_id,
+            output.enqueued_at.isoformat(), json.dumps(dict(output.headers)), self.options.batch_id,
         )  # fmt: skip
 
 
@@ -92,7 +86,7 @@ _OF_ROW = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMA
 
 
 class SqliteTarget(SqlTarget):
-    """An SQLite file, created unless it exists."""
+    """An SQLite file, which is created if it does not exist."""
 
     publishers = 1  # a transaction locks the file
 
@@ -136,7 +130,7 @@ class SqliteTarget(SqlTarget):
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:
-        """Raise `TargetError` for SQLite errors."""
+        """Context manager that converts SQLite errors to `TargetError`."""
         try:
             yield
         except sqlite3.Error as error:

@@ -1,6 +1,6 @@
-"""RabbitMQ, by AMQP 0-9-1 (aio-pika): publisher confirms, and a bounded prefetch.
+"""RabbitMQ by AMQP 0-9-1 (aio-pika), with publisher confirms and a bounded prefetch.
 
-The broker redelivers unacknowledged messages when a connection ends, to this consumer or another one.
+When a connection ends, the broker redelivers unacknowledged messages, perhaps to another consumer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOST = (AMQPError, ConnectionError, RuntimeError)
 
 
 class _Place:
-    """The parts of a URL, and the connection to its broker."""
+    """The parts of a URL, and the connection to the broker."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)

@@ -19,6 +19,7 @@ from azure.storage.queue import QueueMessage, StorageErrorCode, TextBase64Encode
 from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
+from runtime.file_systems import EMULATOR_ACCOUNT, EMULATOR_KEY
 from runtime.options import resolved
 from runtime.publishing.publisher import CommittedOutput
 from runtime.serve.messages import (
@@ -36,12 +37,10 @@ _FORM = (
     "A queue is written azurequeue://ACCOUNT.queue.core.windows.net/QUEUE, azurequeue://HOST:PORT/QUEUE for Azurite, "
     "or azurequeue:///QUEUE?connection=env:NAME with a connection string in an environment variable."
 )
-_EMULATOR = "devstoreaccount1"  # its key is documented, not a secret
-_EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _LOCAL = {"127.0.0.1", "localhost", "::1"}
 _PAGE = 32  # messages that the service returns at most
 _REQUESTS = 8  # at once
-_IDLE_SECONDS = 0.5  # between two looks at an empty queue
+_IDLE_SECONDS = 0.5  # between two requests to an empty queue
 _GONE = {StorageErrorCode.MESSAGE_NOT_FOUND, StorageErrorCode.POP_RECEIPT_MISMATCH}
 _BUSY = {408, 429, 500, 502, 503, 504, None}
 
@@ -71,8 +70,8 @@ class _Place:
         if "connection" in self.given:
             return QueueServiceClient.from_connection_string(resolved(self.given["connection"]))
         if self._is_local:
-            key = {"account_name": _EMULATOR, "account_key": _EMULATOR_KEY}
-            return QueueServiceClient(f"http://{self._host}/{_EMULATOR}", credential=key)
+            key = {"account_name": EMULATOR_ACCOUNT, "account_key": EMULATOR_KEY}
+            return QueueServiceClient(f"http://{self._host}/{EMULATOR_ACCOUNT}", credential=key)
         from azure.identity.aio import DefaultAzureCredential  # noqa: PLC0415 - where it is needed
 
         return QueueServiceClient(f"https://{self._host}", credential=DefaultAzureCredential())
@@ -150,7 +149,7 @@ class AzureQueueSource:
             LOG.warning("%s messages of %s were visible again before they were done", gone, self.name)
 
     async def _delete(self, lease: _Lease) -> bool:
-        """Delete a message. Return True if the message had become visible, so another consumer may have received it."""
+        """Delete a message. Return whether it had become visible, so that another consumer may have received it."""
         is_gone = False
         async with self._requests, lease.lock:
             try:
@@ -177,8 +176,10 @@ class AzureQueueSource:
     async def _renew_one(self, lease: _Lease) -> None:
         async with self._requests, lease.lock:
             if lease in self._leases:
-                with suppress(AzureError):  # the next attempt comes in time, or it is received again
-                    seconds = self._visibility
+                seconds = self._visibility
+                with suppress(
+                    AzureError
+                ):  # a later renewal succeeds in time, or the message is received again
                     renewed = await self._client.update_message(lease.message, visibility_timeout=seconds)
                     lease.message.pop_receipt = renewed.pop_receipt
 

@@ -29,7 +29,7 @@ from confluent_kafka import Consumer as Client
 from runtime.errors import RuntimeFailure, TargetUnavailableError, UsageError
 from runtime.messages.records import Decode
 from runtime.publishing.publisher import CommittedOutput
-from runtime.publishing.targets.kafka import _QUIET, Topics, headers_of
+from runtime.publishing.targets.kafka import _QUIET, Topics, headers_of, produce
 from runtime.serve.messages import (
     Lane,
     Rebalances,
@@ -59,22 +59,14 @@ _READING = {
 _OF_PRODUCERS = ("transaction.timeout.ms", "linger.ms", "compression.type")  # a consumer would warn of them
 
 
-class _Place:
-    """The parts of a Kafka URL."""
-
-    def __init__(self, url: str) -> None:
-        found = Topics.read(url, _FORM, ("group",), _SECONDS)
-        self.name, self.topics, self.settings = found.name, found.topics, found.settings
-        self.group = found.own.get("group", "")
-
-
 class KafkaSource:
-    """A member of a consumer group. One thread reads, another one commits."""
+    """A member of a consumer group. One thread reads, and another thread commits."""
 
     decode: Decode | None = None
 
-    def __init__(self, place: _Place) -> None:
-        if not place.topics or not place.group:
+    def __init__(self, place: Topics) -> None:
+        self.group = place.own.get("group", "")
+        if not place.topics or not self.group:
             raise UsageError(_FORM)
         self.name, self.place = place.name, place
         self.origin: str | None = None
@@ -83,7 +75,7 @@ class KafkaSource:
         self._reading, self._committing = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         given = {name: value for name, value in place.settings.items() if name not in _OF_PRODUCERS}
         self._is_down = False
-        own = {"group.id": place.group, "error_cb": self._noted}
+        own = {"group.id": self.group, "error_cb": self._noted}
         self.client = Client({**_READING, **given, **own}, logger=_QUIET)
 
     async def open(self, rebalances: Rebalances) -> None:
@@ -93,7 +85,7 @@ class KafkaSource:
         missing = [topic for topic in topics if topic not in metadata.topics]
         if missing:
             raise UsageError(f"{self.name} has no topic {', '.join(missing)}.")
-        self.origin = f"kafka:{metadata.cluster_id}/{quote(self.place.group, safe='')}"
+        self.origin = f"kafka:{metadata.cluster_id}/{quote(self.group, safe='')}"
         subscribe = partial(
             self.client.subscribe,
             on_assign=self._assigned,
@@ -129,7 +121,7 @@ class KafkaSource:
         first = client.poll(_POLL_SECONDS)
         if first is None:
             return []
-        # Its lane is looked up before others are read: meanwhile its partition may be lost, and assigned again.
+        # Look up the lane before reading more: meanwhile the partition may be lost, and assigned again.
         found = [] if first.error() else [self._received(first)]
         records = client.consume(most - 1, linger) if most > 1 else []
         found += [self._received(each) for each in records if not each.error()]
@@ -143,7 +135,7 @@ class KafkaSource:
             self._is_down = True
 
     def _received(self, record: Message) -> Received | None:
-        """Return the delivery in a record; None for a tombstone, or if the partition was revoked meanwhile."""
+        """Return the delivery in a record, or None for a tombstone or a revoked partition."""
         topic, partition, offset = record.topic() or "", record.partition() or 0, record.offset() or 0
         value, lane = record.value(), self._lanes.get((topic, partition))
         if value is None or lane is None:
@@ -174,7 +166,7 @@ class KafkaSource:
 
 
 def _end(client: Client, partition: TopicPartition) -> int | None:
-    """Return the end of a partition as of the last fetch, if known. Costs no request."""
+    """Return the end of a partition as of the last fetch, or None if it is unknown. Costs no request."""
     with suppress(KafkaException, RuntimeError):  # RuntimeError: the client is closed
         found: tuple[int, int] = client.get_watermark_offsets(partition, cached=True)
         return found[1] if found[1] >= 0 else None
@@ -183,9 +175,8 @@ def _end(client: Client, partition: TopicPartition) -> int | None:
 
 def offsets_behind(received: Iterable[Received]) -> list[TopicPartition]:
     """Return the offsets to commit after deliveries were handled."""
-    ends = {
-        each.lane.name: each.offset + 1 for each in received if each.lane is not None
-    }  # the last one counts
+    # The last delivery of each lane counts.
+    ends = {each.lane.name: each.offset + 1 for each in received if each.lane is not None}
     places = [(*name.rpartition("/")[::2], end) for name, end in ends.items()]
     return [TopicPartition(topic, int(partition), end) for topic, partition, end in places]
 
@@ -193,7 +184,7 @@ def offsets_behind(received: Iterable[Received]) -> list[TopicPartition]:
 class KafkaSettlement(Settlement):
     """Sends outputs to the topics of their types, in one thread. A transaction also commits the offsets."""
 
-    def __init__(self, place: _Place, source: Source | None, names: Mapping[str, str]) -> None:
+    def __init__(self, place: Topics, source: Source | None, names: Mapping[str, str]) -> None:
         super().__init__(place.name, source, self._send_all, self._close, self._open)
         self._place, self._names = place, names
         self._thread = ThreadPoolExecutor(1)
@@ -205,11 +196,11 @@ class KafkaSettlement(Settlement):
         if isinstance(source, KafkaSource) and source.place.name == place.name:
             given, self._group = {**source.place.settings, **place.settings}, source
             instance = given.get("group.instance.id") or uuid.uuid4().hex
-            self._own["transactional.id"] = f"consistent-serve-{source.place.group}-{instance}"
+            self._own["transactional.id"] = f"consistent-serve-{source.group}-{instance}"
             self._own["transaction.timeout.ms"] = given.get("transaction.timeout.ms", _TRANSACTION_MS)
 
     async def settle(self, outputs: Sequence[CommittedOutput], received: Sequence[Received]) -> None:
-        """Send outputs, and commit the offsets of their messages. Use one transaction where that is possible."""
+        """Send outputs, and commit the offsets of deliveries, in one transaction if the source is the same cluster."""
         if self._group is None or not outputs:
             await super().settle(outputs, received)
         else:
@@ -230,7 +221,7 @@ class KafkaSettlement(Settlement):
 
     async def _open(self) -> None:
         """Connect early, so the first outputs need not wait for the connection."""
-        with suppress(TargetUnavailableError):  # it is tried again with them
+        with suppress(TargetUnavailableError):  # the first outputs connect again
             await self._call(self._begun)
 
     async def _close(self) -> None:
@@ -269,15 +260,9 @@ class KafkaSettlement(Settlement):
 
     def _send(self, outputs: Sequence[CommittedOutput]) -> None:
         producer, self._failures, topics = self._begun(), [], self._place.topics
-        for output in outputs:
-            topic = topics[0] if topics else self._names.get(output.type, output.type)
-            body, key, headers = output.body.encode(), output.business_id.encode(), headers_of(output)
-            while True:
-                try:
-                    producer.produce(topic, body, key, headers=headers, on_delivery=self._delivered)
-                    break
-                except BufferError:  # until some of what waits is sent
-                    producer.poll(1.0)
+        for each in outputs:
+            topic = topics[0] if topics else self._names.get(each.type, each.type)
+            produce(producer, topic, each.business_id, each.body, headers_of(each), self._delivered)
         late = producer.flush(_SECONDS)
         failed = self._failures[0] if self._failures else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - public
         if late or self._failures:
@@ -305,9 +290,9 @@ async def _in(thread: ThreadPoolExecutor, work: Callable[[], T], name: str, kind
 
 def source(url: str) -> Source:
     """Return the source that reads the topics in a URL."""
-    return KafkaSource(_Place(url))
+    return KafkaSource(Topics.read(url, _FORM, ("group",), _SECONDS))
 
 
 def settlement(url: str, source: Source | None, names: Mapping[str, str]) -> Settlement:
     """Return the settlement that sends to a cluster, in transactions if the source is the same cluster."""
-    return KafkaSettlement(_Place(url), source, names)
+    return KafkaSettlement(Topics.read(url, _FORM, ("group",), _SECONDS), source, names)

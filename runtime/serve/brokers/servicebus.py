@@ -1,7 +1,7 @@
 """Azure Service Bus as a source: a queue or a subscription, with or without sessions. Locks are renewed.
 
-Messages of a session are received in order by one consumer at a time. If the lock of a message is lost, the
-message is redelivered, perhaps to another consumer. All publish the same outputs. Tested only with a fake client.
+Messages of a session are received in order by one consumer at a time. If the lock of a message is lost, the message is
+redelivered, perhaps to another consumer, which publishes the same outputs. Tested only with a fake client.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Link:
 
     receiver: ServiceBusReceiver
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    unsettled: set[object] = field(default_factory=set)  # a session may be released once there are none
+    unsettled: set[object] = field(default_factory=set)  # lock tokens; a session is released once it is empty
 
 
 class _Receipt(NamedTuple):
@@ -48,7 +48,7 @@ class _Receipt(NamedTuple):
 
 
 class ServiceBusSource:
-    """A queue or subscription, with one receiver for each of `sessions`. Each receiver fills a bounded buffer."""
+    """A queue or subscription. Each concurrent session has a receiver. All receivers fill one bounded buffer."""
 
     origin: str | None = None
 
@@ -77,7 +77,7 @@ class ServiceBusSource:
         return ServiceBusClient(self._host, DefaultAzureCredential())
 
     async def _receive_all(self) -> None:
-        """Receive from one receiver after another. With sessions, each takes the next session that has messages."""
+        """Open receivers one after another, and receive from each. With sessions, each takes the next session."""
         own: dict[str, Any] = {"session_id": NEXT_AVAILABLE_SESSION} if self._sessions else {}
         client = self._client
         get: Any = client.get_subscription_receiver if self._entity[1:] else client.get_queue_receiver
@@ -94,7 +94,7 @@ class ServiceBusSource:
                 await asyncio.sleep(_IDLE_SECONDS)
 
     async def _receive(self, link: _Link) -> None:
-        """Receive until a session is idle and all its messages are settled."""
+        """Receive until the session is idle and all its messages are settled. Never returns without sessions."""
         is_idle = False
         try:
             while not (self._sessions and is_idle and not link.unsettled):

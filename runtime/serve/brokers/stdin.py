@@ -1,6 +1,6 @@
 """Standard input and output: lines of JSON, as in a message log, for pipes and trials.
 
-Lines are not acknowledged. If the process is killed, give it the same lines again; those it handled are duplicates.
+Lines are not acknowledged. If the process is killed, pass the same lines again. Handled lines are then duplicates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CHUNK = 256 * 2**10  # bytes that are read at once
 
 
 class Stdin:
-    """Reads in a thread, which may be blocked when the process ends."""
+    """Reads lines in a thread. The thread may be blocked when the process ends."""
 
     name = "stdin"
     origin: str | None = None
@@ -68,7 +68,7 @@ class Stdin:
 
 
 def source(_: str) -> Source:
-    """Return standard input."""
+    """Return the source that reads standard input."""
     return Stdin()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.serve.crashes import _fatal
+from runtime.supervision import fatal_messages
 from tests.serve_kills.world import REPOSITORY
 
 APP = """
@@ -92,7 +92,7 @@ def test_notes_of_processes_that_live_are_no_deaths(tmp_path):
         file.write(b"is in this call.")
         file.flush()
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert _fatal(tmp_path) == {b"ended in a call."}
+        assert fatal_messages(tmp_path) == {b"ended in a call."}
         assert len(list(tmp_path.glob("*.note"))) == 1
 
 
