@@ -29,7 +29,7 @@ from benchmarks.tables import processor_time
 from eventstore import InterceptedTable
 from runtime.batch_options import TablePlace
 from runtime.spark import build_session, run_batch
-from runtime.spark.streaming.query import Stream, open_source
+from runtime.spark.streaming import Stream, open_source
 from runtime.spark.worker.connection import open_table
 from samples.shooting_range import app
 from samples.shooting_range.log import generate

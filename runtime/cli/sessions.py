@@ -52,7 +52,8 @@ def working(
     143. Raises `NotPossibleError` without Java, and `UnexpectedError` for unexpected errors.
     """
     from runtime.spark.java import JAVA_MISSING, find_java
-    from runtime.spark.session import build_session, connect_session, is_remote, unless_gone
+    from runtime.spark.session import is_remote, unless_gone
+    from runtime.spark.start import build_session, connect_session
 
     if not is_remote(master) and find_java() is None:
         raise NotPossibleError(JAVA_MISSING)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from runtime.spark.publishing import PublishTo, publish
     from runtime.spark.redriving import redrive
     from runtime.spark.reprocessing import Reprocessed, reprocess
-    from runtime.spark.session import build_session
     from runtime.spark.sources import letters, register_data_sources
-    from runtime.spark.streaming.query import published_outputs, run_stream
+    from runtime.spark.start import build_session
+    from runtime.spark.streaming import published_outputs, run_stream
     from runtime.spark.truncation import truncate
     from runtime.spark.verification import Verification, verify
     from runtime.spark.worker.outcomes import OUTCOMES
@@ -61,9 +61,9 @@ _MODULES = {
     "runtime.spark.publishing": ("PublishTo", "publish"),
     "runtime.spark.redriving": ("redrive",),
     "runtime.spark.reprocessing": ("Reprocessed", "reprocess"),
-    "runtime.spark.session": ("build_session",),
+    "runtime.spark.start": ("build_session",),
     "runtime.spark.sources": ("letters", "register_data_sources"),
-    "runtime.spark.streaming.query": ("published_outputs", "run_stream"),
+    "runtime.spark.streaming": ("published_outputs", "run_stream"),
     "runtime.spark.truncation": ("truncate",),
     "runtime.spark.verification": ("Verification", "verify"),
     "runtime.spark.worker.outcomes": ("OUTCOMES",),

@@ -16,9 +16,9 @@ from unittest.mock import patch
 from handlers import App
 from runtime.batch_options import Wrap
 from runtime.spark import batch as rounds
+from runtime.spark import streaming
 from runtime.spark.batch import Rounds
-from runtime.spark.streaming import query
-from runtime.spark.streaming.query import Stream
+from runtime.spark.streaming import Stream
 from runtime.spark.worker.connection import open_table
 from tests.faults.compared import Found, look
 from tests.faults.marks import Phase
@@ -45,7 +45,7 @@ class StreamWithoutSpark(Stream):
     def _run(self, messages: Any, epoch: int) -> None:
         routed = self._rounds(messages).routed(messages)
         with (
-            patch.object(query, "group", return_value=routed),
+            patch.object(streaming, "group", return_value=routed),
             patch.object(rounds, "planned_once", nullcontext),
         ):
             super()._run(messages, epoch)

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 import runtime.spark
 from runtime.cli import main
-from runtime.spark import session
+from runtime.spark import start
 from runtime.spark.java import find_java
 from tests.plugins.azurite import REPOSITORY
 from tests.plugins.chance import forget_modules
@@ -68,7 +68,7 @@ def spark(
         if request.config.getoption("--connect"):
             started = _of_connect()
         else:
-            started = session.build_session("local[2]", log_file=log_file, settings=QUICK)
+            started = start.build_session("local[2]", log_file=log_file, settings=QUICK)
     yield started
     started.stop()
 
@@ -77,7 +77,7 @@ def _of_connect() -> SparkSession:
     """Start a server, whose workers find the modules of these tests as this process does."""
     searched = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     os.environ.update(JAVA_HOME=str(find_java()), PYSPARK_PYTHON=sys.executable, PYTHONPATH=searched)
-    settings: dict[str, Any] = {**QUICK, **session._settings("local[2,4]", {})}
+    settings: dict[str, Any] = {**QUICK, **start._settings("local[2,4]", {})}
     with warnings.catch_warnings(action="ignore"):  # what is for the server only, the session refuses
         return SparkSession.builder.config(map=settings).remote("local[2,4]").getOrCreate()
 
@@ -108,7 +108,7 @@ class Workplace:
             patch.object(sys, "path", list(sys.path)),
             # The package loads its names from the module, which must be restored first.
             patch.object(runtime.spark, "build_session", self._session),
-            patch.object(session, "build_session", self._session),
+            patch.object(start, "build_session", self._session),
             patch.object(type(self.spark), "stop", lambda _: None),
             _own_modules(self.path),
         ):

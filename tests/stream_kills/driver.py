@@ -12,7 +12,7 @@ from handlers import App
 from runtime.algorithms.choice import AlgorithmName
 from runtime.batch_options import BatchOptions
 from runtime.spark import build_session
-from runtime.spark.streaming.query import Stream
+from runtime.spark.streaming import Stream
 from tests.plugins.spark import QUICK
 from tests.stream_kills.apps import first, second
 from tests.stream_kills.world import NOW, KafkaWorld, Shape, World

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from runtime.algorithms.choice import AlgorithmName
 from runtime.batch_options import TablePlace
-from runtime.spark.streaming.query import open_source
+from runtime.spark.streaming import open_source
 from samples.shooting_range.log import generate
 from tests.faults.compared import Found, look
 from tests.support.clocks import FrozenClock

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.spark.streaming.query import Checkpoint
+from runtime.spark.streaming import Checkpoint
 
 TIME = 1_795_360_880_010
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from runtime.spark import run_stream
-from runtime.spark.streaming.query import SourceFormat, open_source
+from runtime.spark.streaming import SourceFormat, open_source
 
 if TYPE_CHECKING:
     from tests.integration.spark.conftest import Place

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from runtime.ledger.ledger import BatchRecord
     from runtime.spark.batch import Batch, BatchResult
     from runtime.spark.session import Session
-    from runtime.spark.streaming.query import PublishEpoch
+    from runtime.spark.streaming import PublishEpoch
 
 _OF_STREAM: tuple[str, ...] = (*OF_ANY_BATCH, "late", "on_error", "on_difference", "guard", "types", "draws")
 _OF_STREAM += ("algorithm", "decoding")
@@ -236,7 +236,7 @@ def stream(
 
     publisher = _publisher(publish, states, choices.query, screen, metrics)
     from runtime.spark.logs.read import is_kafka
-    from runtime.spark.streaming.query import Stream, open_source
+    from runtime.spark.streaming import Stream, open_source
 
     new = Stream(
         loaded,

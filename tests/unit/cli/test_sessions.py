@@ -10,7 +10,7 @@ from runtime.cli import sessions as short_lives
 from runtime.cli.checks import check_log
 from runtime.cli.sessions import SHORT_LIVED, SMALL_BYTES, settings_for
 from runtime.errors import UsageError
-from runtime.spark import java, session
+from runtime.spark import java, start
 
 LINE = json.dumps({"message_id": "1", "type": "Bought", "body": {}}) + "\n"
 
@@ -63,7 +63,7 @@ def test_commands_that_read_a_log_ask_for_it(log, monkeypatch, command, limit):
         raise UsageError("Spark is not needed here.")
 
     monkeypatch.setattr(short_lives, "SMALL_BYTES", limit)
-    monkeypatch.setattr(session, "build_session", build)
+    monkeypatch.setattr(start, "build_session", build)
     arguments = [*command.split(), "--app", "samples.shooting_range:app", "--messages", log]
     arguments += [] if command == "verify" else ["--out", "out"]
     drive(connect("sqlite:///store.db").table("games"))

@@ -13,9 +13,6 @@ from pyspark.errors import PySparkException
 from runtime.errors import UsageError
 from runtime.spark.session import (
     AT_START,
-    DEFAULT_MASTER,
-    _settings,
-    connect_session,
     cores_of,
     explain,
     is_local,
@@ -23,9 +20,9 @@ from runtime.spark.session import (
     keep_job_settings,
     master_of,
     may_be_local,
-    with_retries,
 )
-from runtime.spark.streaming.query import run_stream
+from runtime.spark.start import DEFAULT_MASTER, _settings, connect_session, with_retries
+from runtime.spark.streaming import run_stream
 from runtime.spark.worker.connection import check_scope
 from samples.shooting_range import app
 

@@ -24,7 +24,7 @@ from runtime.messages.records import AS_JSON
 from runtime.spark import run_stream, verify
 from runtime.spark.logs.normalise import normalise
 from runtime.spark.logs.read import _schema_of, describe_input, find_on_disk, open_log, write_log
-from runtime.spark.streaming.query import open_source
+from runtime.spark.streaming import open_source
 from tests.support.logs import fire, message_id, start, write_lines
 
 ROWS = [start(1, 5), fire(2, 5)]

@@ -9,7 +9,7 @@ from confluent_kafka.cimpl import NewPartitions
 from runtime.errors import UsageError
 from runtime.spark import run_stream
 from runtime.spark.logs.kafka import KafkaLog
-from runtime.spark.streaming.query import open_source
+from runtime.spark.streaming import open_source
 from tests.integration.spark.conftest import Place
 from tests.support.logs import fire, message_id, start
 from tests.support.outcomes import statuses

@@ -22,7 +22,7 @@ from runtime.publishing.publisher import PublishOptions
 from runtime.publishing.targets.function import FunctionTarget
 from runtime.spark import PublishTo, published_outputs, run_stream
 from runtime.spark.session import cores_of
-from runtime.spark.streaming.query import Stream, open_source
+from runtime.spark.streaming import Stream, open_source
 from runtime.spark.worker.connection import open_table
 from tests.docs.pasting import marked
 from tests.integration.spark.conftest import Place

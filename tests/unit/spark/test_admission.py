@@ -9,7 +9,7 @@ from runtime.batch_options import BatchOptions, TablePlace
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.ledger.ledger import BatchStatus
 from runtime.spark.batch import Rounds
-from runtime.spark.streaming.query import Admission, CheckpointOwner, Planned
+from runtime.spark.streaming import Admission, CheckpointOwner, Planned
 from runtime.spark.worker.connection import Connection
 from samples.shooting_range import app
 from tests.support.checkpoints import TIME, WrittenCheckpoint

@@ -683,7 +683,7 @@ def open_source(
     add optional columns. Raises `LogError`.
     """
     if read.is_kafka(folder):
-        from runtime.spark.streaming.kafka import stream_of  # noqa: PLC0415 - of an extra
+        from runtime.spark.logs.kafka import stream_of  # noqa: PLC0415 - of an extra
 
         return stream_of(spark, folder, decoding)
     path, files = folder, None

@@ -14,7 +14,7 @@ from runtime.publishing.publisher import TargetOptions
 from runtime.publishing.targets.sql import SqliteTarget
 from runtime.spark import redrive, run_batch, run_stream, verify
 from runtime.spark.publishing import PublishTo
-from runtime.spark.streaming.query import CheckpointOwner, EpochPlaces, Stream
+from runtime.spark.streaming import CheckpointOwner, EpochPlaces, Stream
 from runtime.spark.worker.outcomes import OutcomeFileWriter
 from samples.shooting_range import app
 from tests.support.checkpoints import WrittenCheckpoint

@@ -1,1 +1,0 @@
-"""Structured Streaming: each micro-batch of a query is a batch with the id QUERY-EPOCH."""
