@@ -58,7 +58,6 @@ class Check:
 
     @property
     def name(self) -> str:
-        """What tests call it."""
         bounds = self.bounds
         return f"{self.scenario.name}-{bounds.workers}-{bounds.crashes}-{bounds.losses}-{bounds.cuts}"
 
@@ -297,7 +296,6 @@ def report_of(number: int) -> Report:
 
 @cache
 def found_with(name: str) -> Report:
-    """Return the report of looking for a planted mistake."""
     mistake: Mistake = next(each for each in MISTAKES if each.name == name)
     return mistake.look_for()
 

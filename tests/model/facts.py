@@ -112,7 +112,6 @@ class Chronicle:
         return held
 
     def committed(self, facts: int, snapshot: int) -> int:
-        """Return the facts when the tables have become a snapshot."""
         commits = self._commits.get(snapshot)
         if commits is None:
             held = self.held(snapshot)
@@ -127,7 +126,6 @@ class Chronicle:
         return self._number(self._entries[facts]._replace(committed=self._entries[kept].committed))
 
     def published(self, facts: int, call: int) -> int:
-        """Return the facts when a message was published."""
         item = self._outputs.get(call)
         if item is None:
             published: Call = self._contents.calls[call]
@@ -138,7 +136,6 @@ class Chronicle:
         return self._number(entry._replace(published=tuple(sorted([*entry.published, item]))))
 
     def done(self, facts: int, number: int, job: str, moment: Moment) -> int:
-        """Return the facts when the run at this moment was acknowledged."""
         item = self._ends.get(number)
         if item is None:
             item = self._ends[number] = self._items.number(Done(job, moment.result))

@@ -172,7 +172,6 @@ def _joined(place: Hashable) -> str:
 
 
 def shown(call: Call) -> str:
-    """Return a call in few words."""
     if call.target == OUTSIDE:
         (output,) = call.arguments
         return f"{call.name} {_named(output)}"

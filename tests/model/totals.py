@@ -8,16 +8,16 @@ from tests.model.histories import Site
 from tests.model.mistakes.mistake import Mistake
 from tests.model.reduction import REDUCED
 from tests.model.schedule import Sample
-from tests.model.sources import shipped
+from tests.model.sources import ROOT, shipped
 from tests.model.world import Kind, Report
 
+PAGE = ROOT / "docs" / "verification.md"
+RESULTS = ROOT / "tests" / "model" / "README.md"
 LOST = (Kind.LOSE_CALL, Kind.LOSE_ANSWER, Kind.DELAY)
 
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over all explorations."""
-
     executions: int = 0
     worlds: int = 0
     steps: int = 0
@@ -30,7 +30,6 @@ class Totals:
     crash_points: set[tuple[Site, ...]] = field(default_factory=set)
 
     def add(self, report: Report) -> None:
-        """Count an exploration in."""
         self.executions += report.executions
         self.worlds += report.worlds
         self.steps += report.steps.total()
@@ -72,7 +71,6 @@ def check_row(report: Report) -> tuple[str, ...]:
 
 
 def sample_row(sample: Sample) -> tuple[str, ...]:
-    """Return random schedules as a row."""
     bounds = sample.bounds
     return (
         sample.scenario,

@@ -104,8 +104,6 @@ _WHERE = {
 
 @dataclass(frozen=True, slots=True)
 class DeliveryScenario:
-    """Copies of a message for one customer wait in a queue."""
-
     name: str
     jobs: Sequence[Job]
     invariants: Sequence[Invariant]
@@ -225,7 +223,6 @@ def _read(row: Row) -> Key:
 
 
 def _rows(snapshot: Snapshot) -> Rows:
-    """Return the rows of the only customer."""
     partitions = snapshot.tables.get(KEYS) or snapshot.tables.get(REDIS) or {}
     return next(iter(partitions.values()), {})
 

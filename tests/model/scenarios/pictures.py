@@ -35,15 +35,11 @@ PICTURES, STATES, PICTURE = "other", "states", "PICTURE"
 
 
 class Drawn(Message, name="Wrote"):
-    """A line was written, and there is a picture for it."""
-
     lines: tuple[str, ...]
     picture: DocumentReference
 
 
 class Illustrator(Handler[Lines], name="Scribe"):
-    """Writes lines into a book, and draws a picture for each."""
-
     @handles(by="book")
     def write(self, state: Lines, message: Write, context: Context) -> Lines:
         lines = (*state.lines, message.line)

@@ -43,7 +43,6 @@ class RefusalScenario(StateBasedScenario):
     limits: Sequence[Limit] = tuple(ONE_TOKEN)
 
     def committed(self, snapshot: Snapshot) -> Mapping[Hashable, Any]:
-        """Return the versions and the letters in the table."""
         return {**committed_versions(snapshot), **committed_letters(snapshot)}
 
 

@@ -71,7 +71,6 @@ class StateBasedScenario:
     limits: Sequence[Limit] = ()
 
     def committed(self, snapshot: Snapshot) -> Mapping[Hashable, Any]:
-        """Return the versions in the table."""
         return committed_versions(snapshot)
 
     def patch(self, patch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,6 @@ def _processed_twice_or_never(view: View) -> str | None:
 
 
 def _processed(snapshot: Snapshot) -> Counter[str]:
-    """Count how often batches say of each message that they have processed it."""
     rows = [each[_ROUND] for each in snapshot.tables.get(FOLDERS, {}).values()]
     ends = [end for row in rows for end in msgpack.unpackb(row.properties["Content"])[0]]
     return Counter(message_id for message_id, status in ends if status == Status.PROCESSED)
