@@ -20,7 +20,6 @@ from tests.model.totals import (
     check_row,
     markdown,
     mistake_row,
-    sample_row,
 )
 from tests.model.world import Violation
 from tests.support.campaigns import rewrite
@@ -69,7 +68,7 @@ def _check(totals: Totals, *, rewrites: bool) -> bool:
     samples = []
     for scenario, bounds in SAMPLES:
         drawn = sample(scenario, bounds, SCHEDULES)
-        samples.append(_printed(sample_row(drawn)))
+        samples.append(_printed(check_row(drawn)))
         totals.violations += drawn.violation is not None
         broken |= _told(scenario, drawn.violation)
     if rewrites:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from tests.model.histories import Site
 from tests.model.mistakes.mistake import Mistake
 from tests.model.reduction import REDUCED
-from tests.model.schedule import Sample
 from tests.model.sources import ROOT, shipped
 from tests.model.world import Kind, Report
 
@@ -67,18 +66,6 @@ def check_row(report: Report) -> tuple[str, ...]:
         f"{report.steps.total():,}",
         report.reduced or short(report.executions),
         "none" if report.violation is None else report.violation.problem,
-    )
-
-
-def sample_row(sample: Sample) -> tuple[str, ...]:
-    bounds = sample.bounds
-    return (
-        sample.scenario,
-        *[str(bound) for bound in (bounds.workers, bounds.crashes, bounds.losses, bounds.cuts)],
-        f"{sample.worlds:,}",
-        f"{sample.steps:,}",
-        f"{sample.schedules:,}",
-        "none" if sample.violation is None else sample.violation.problem,
     )
 
 

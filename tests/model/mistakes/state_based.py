@@ -50,10 +50,10 @@ from tests.model.scenarios.state_based import (
     FILLED,
     IN_PARTS,
     RUNS,
-    StateBasedScenario,
     deliver,
     messages,
 )
+from tests.model.scenarios.state_based import state_based as scenario
 from tests.model.scenarios.truncation import (
     CONSUMED,
     DIED,
@@ -143,7 +143,7 @@ _replayed(
 @mistake(
     "ids are seeded by the message id alone",
     "ConsistentOutput",
-    StateBasedScenario("1 message, 2 handlers", [deliver(write("x"), app=two_handlers)]),
+    scenario("1 message, 2 handlers", [deliver(write("x"), app=two_handlers)]),
     ALONE,
 )
 @instead_of(Seed, "__init__")
