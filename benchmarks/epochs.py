@@ -32,9 +32,16 @@ from runtime.spark.worker.connection import Connection
 from runtime.spark.worker.job import FoldJob
 from samples.shooting_range import app
 from samples.shooting_range.log import generate
-from tests.faults.streamed import StreamWithoutSpark
-from tests.faults.without_spark import NO_SPARK, BatchWithoutSpark, Collected, Partitions, Row, Task
-from tests.model.pages import rewrite
+from tests.faults.without_spark import (
+    NO_SPARK,
+    BatchWithoutSpark,
+    Collected,
+    Partitions,
+    Row,
+    StreamWithoutSpark,
+    Task,
+)
+from tests.support.campaigns import rewrite
 from tests.support.checkpoints import WrittenCheckpoint
 
 MARK = "epochs"

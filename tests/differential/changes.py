@@ -8,15 +8,17 @@ from typing import Any
 from hypothesis import strategies as st
 
 from eventstore import ANY_ETAG, Verb
-from tests.differential.properties import (
+from tests.differential.values import (
+    BULKY_KEYS,
     BULKY_PROPERTIES,
     PROPERTIES,
     RATHER_BULKY_PROPERTIES,
     TOO_BULKY_PROPERTIES,
+    WRONG_KEYS,
     WRONG_PROPERTIES,
+    Repeated,
     Wide,
 )
-from tests.differential.values import BULKY_KEYS, WRONG_KEYS, Repeated
 
 CONDITIONAL = (Verb.REPLACE, Verb.MERGE, Verb.DELETE)
 
@@ -52,12 +54,7 @@ _MADE_UP = st.sampled_from(
         *("W/\"datetime'2024-01-01T00%3A00%3A00.0000000Z'\"", "x\r\nX-Injected: 1", 'W/"\n"'),
     ]
 )
-_ETAGS = st.one_of(
-    st.just(Remembered.CURRENT),
-    st.just(ANY_ETAG),
-    st.sampled_from(Remembered),
-    _MADE_UP,
-)
+_ETAGS = st.one_of(st.just(Remembered.CURRENT), st.just(ANY_ETAG), st.sampled_from(Remembered), _MADE_UP)
 
 
 @st.composite
@@ -70,7 +67,6 @@ def changes_of(draw: st.DrawFn, row_keys: st.SearchStrategy[str]) -> Change:
 
 @st.composite
 def wrong_changes_of(draw: st.DrawFn, row_keys: st.SearchStrategy[str]) -> Change:
-    """Draw a change with one mistake."""
     right = draw(changes_of(row_keys))
     mistake = draw(st.sampled_from(["properties", "key", "etag"]))
     if mistake == "properties":
@@ -84,7 +80,6 @@ def wrong_changes_of(draw: st.DrawFn, row_keys: st.SearchStrategy[str]) -> Chang
 
 @st.composite
 def transactions(draw: st.DrawFn, row_keys: st.SearchStrategy[str], min_size: int = 1) -> Changes:
-    """Draw up to eight changes of different rows."""
     return draw(
         st.lists(changes_of(row_keys), min_size=min_size, max_size=8, unique_by=lambda change: change.row_key)
     )

@@ -7,25 +7,22 @@ from itertools import count
 import pytest
 
 from eventstore import connect
-from tests.differential.side_by_side import SideBySide, Tally
+from tests.differential.compared import ComparedTable, Tally
 
 _TALLY = pytest.StashKey[Tally]()
 
 
 class Backends:
-    """All backends of a test session."""
-
     def __init__(self, urls: tuple[str, ...], runner: asyncio.Runner, tally: Tally) -> None:
         self._stores = [connect(url) for url in urls]
         self._runner = runner
         self._tally = tally
         self._numbers = count(1)
 
-    def new_table(self) -> SideBySide:
-        """Make a table for one program."""
+    def new_table(self) -> ComparedTable:
         name = f"program{next(self._numbers)}"
         tables = [self._runner.run(store.table(name)) for store in self._stores]
-        return SideBySide(tables, self._runner, self._tally)
+        return ComparedTable(tables, self._runner, self._tally)
 
     def close(self) -> None:
         for store in self._stores:

@@ -23,10 +23,16 @@ from tests.differential.changes import (
     wrong_changes_of,
     wrong_transactions,
 )
-from tests.differential.compared_table import ComparedTable, Reading
-from tests.differential.properties import SELECTIONS
-from tests.differential.side_by_side import SideBySide
-from tests.differential.values import BULKY_KEYS, LAST, PARTITION_KEYS, ROW_KEYS, WRONG_KEYS, ends_of_ranges
+from tests.differential.compared import ComparedTable, Reading
+from tests.differential.values import (
+    BULKY_KEYS,
+    LAST,
+    PARTITION_KEYS,
+    ROW_KEYS,
+    SELECTIONS,
+    WRONG_KEYS,
+    ends_of_ranges,
+)
 
 # More rows than a page holds, or just as many; seldom, because that takes as long as the rest of a program.
 FILLED = st.sampled_from([0] * 12 + [999, 1000, 1040])
@@ -39,9 +45,9 @@ class Program(RuleBasedStateMachine):
     row_keys = Bundle("row_keys")
     readings = Bundle("readings")
 
-    def __init__(self, sides: SideBySide) -> None:
+    def __init__(self, table: ComparedTable) -> None:
         super().__init__()
-        self.table = ComparedTable(sides)
+        self.table = table
 
     @initialize(
         target=partition_keys,
@@ -136,7 +142,7 @@ class Program(RuleBasedStateMachine):
         return self._read(reading)
 
     def teardown(self) -> None:
-        if not self.table.sides.has_differed:
+        if not self.table.has_differed:
             self.table.end()
 
     def _read(self, reading: Reading) -> MultipleResults[Reading]:

@@ -10,8 +10,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -24,72 +24,60 @@ from tests.faults.campaign import (
     PARTS,
     POSTGRESQL,
     Part,
-    Record,
-    planted,
-    running_store,
     write_pages,
 )
 from tests.faults.children import adopt_orphans, get_ready_to_fork
 from tests.faults.cluster import running_cluster
-from tests.faults.killed_stores import KilledStore, durable_azurite, killed_postgresql
+from tests.faults.killed_stores import durable_azurite, killed_postgresql
 from tests.faults.marks import Marks
 from tests.faults.trial import Bench
+from tests.plugins.azurite import running_azurite
+from tests.support.campaigns import Record, options
+from tests.support.servers import postgresql
 
-ROOT = Path(__file__).parents[2]
 IN_MEMORY = Path("/dev/shm")
 _SAVE_SECONDS = 5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program and return the exit code."""
-    options = _options().parse_args(arguments)
+    parser = options("tests.faults", "Kill batches at random moments, and compare how they end.")
+    parser.add_argument("--only", action="append", choices=PARTS, help="a part; may be repeated")
+    parser.add_argument("--mistake", action="append", choices=MISTAKES, help="plant a mistake: it is found")
+    parser.add_argument(
+        "--copy", action="store_true", help="copy outcomes into place, as if folders could not move"
+    )
+    parser.add_argument("--share", type=float, default=1.0, help="the share of each part: 0.01 is short")
+    given = parser.parse_args(arguments)
     if not Path("/proc/self/task").exists():
         sys.exit("Children of a process are looked up in /proc, which this system does not have.")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that clusters and stores are ended too
     adopt_orphans()
     get_ready_to_fork()
-    folder = options.results / f"seed-{options.seed}"
-    moving = () if options.copy else file_systems._MOVE_FOLDERS
-    with planted(options.mistake or ()), patch.object(file_systems, "_MOVE_FOLDERS", moving):
-        for name in options.only or PARTS:
-            _run(PARTS[name], folder, options)
+    folder = given.results / f"seed-{given.seed}"
+    with ExitStack() as stack:
+        for mistake in given.mistake or ():
+            stack.enter_context(MISTAKES[mistake]())
+        if given.copy:
+            stack.enter_context(patch.object(file_systems, "_MOVE_FOLDERS", ()))
+        for name in given.only or PARTS:
+            _run(PARTS[name], folder, given)
     records = {name: Record.read(folder / f"{name}.json") for name in PARTS}
-    if not (options.dry or options.mistake or options.copy):
+    if not (given.dry or given.mistake or given.copy):
         write_pages(records)
         print("Written to docs/faults.md and tests/faults/README.md.")
     return 1 if any(record.differing for record in records.values()) else 0
 
 
-def _options() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.faults", description="Kill batches at random moments, and compare how they end."
-    )
-    parser.add_argument("--seed", type=int, default=1, help="what is drawn at random follows from it")
-    parser.add_argument("--only", action="append", choices=PARTS, help="a part; may be given more than once")
-    parser.add_argument("--mistake", action="append", choices=MISTAKES, help="plant a mistake: it is found")
-    parser.add_argument(
-        "--copy",
-        action="store_true",
-        help="say that the disk moves no folders: outcomes are copied into place",
-    )
-    parser.add_argument(
-        "--share", type=float, default=1.0, help="how much of each part is wanted: 0.01 is short"
-    )
-    parser.add_argument("--results", type=Path, default=ROOT / ".faults", help="folder of finished trials")
-    parser.add_argument("--dry", action="store_true", help="leave the pages unchanged")
-    return parser
-
-
-def _run(part: Part, folder: Path, options: argparse.Namespace) -> None:
+def _run(part: Part, folder: Path, given: argparse.Namespace) -> None:
     """Go on with a part until it has as many kills as are wanted."""
     file = folder / f"{part.name}.json"
-    record, saved, wanted = Record.read(file), time.monotonic(), part.goal * options.share
-    shapes = part.shapes(options.seed)
+    record, saved, wanted = Record.read(file), time.monotonic(), part.goal * given.share
+    shapes = part.shapes(given.seed)
     with ExitStack() as stack:
         bench = _bench(part, stack) if record.kills.total() < wanted else None
         while bench is not None and record.kills.total() < wanted:
             name = f"{part.name}-{record.trials}"
-            chance, begun = Random(f"{options.seed} {name}"), time.monotonic()
+            chance, begun = Random(f"{given.seed} {name}"), time.monotonic()
             trial = part.attempt(bench, chance.choice(shapes), name, chance)
             record.add(trial, time.monotonic() - begun)
             if time.monotonic() - saved > _SAVE_SECONDS:
@@ -105,12 +93,12 @@ def _bench(part: Part, stack: ExitStack) -> Bench:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-", dir=where)))
     bench = Bench(folder, Marks(), kind=part.kind)
     if part.kills_store:
-        running: Mapping[str, Callable[[], AbstractContextManager[KilledStore]]]
-        running = {AZURITE: durable_azurite, POSTGRESQL: killed_postgresql}
-        server = stack.enter_context(running[part.store]())
+        server = stack.enter_context(durable_azurite() if part.store == AZURITE else killed_postgresql())
         bench = replace(bench, url=server.url, server=server)
-    else:
-        bench = replace(bench, url=stack.enter_context(running_store(part.store)))
+    elif part.store == AZURITE:
+        bench = replace(bench, url=f"azurite://{stack.enter_context(running_azurite('table'))}")
+    elif part.store == POSTGRESQL:
+        bench = replace(bench, url=stack.enter_context(postgresql()))
     if not part.needs_cluster:
         return bench
     (folder / "cluster").mkdir()

@@ -4,50 +4,28 @@ Finished trials are kept in a file for each part, so that a campaign can be resu
 kills by victim in README.md. Parts without results in the folder keep their rows: they were run elsewhere.
 """
 
-import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Self
+from typing import Any
 from unittest.mock import patch
 
 from handlers import Published
 from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.state_based.decide import Decider
-from runtime.algorithms.state_based.replay import Copy
 from runtime.algorithms.state_based.draft import CommitDraft
+from runtime.algorithms.state_based.replay import Copy
 from runtime.messages.envelope import id_key
 from runtime.messages.outcome import Outcome, Status
 from runtime.spark.commit import BatchFolders
-from tests.faults.disturbances import OutOfTime, fill_disks, run_rivals
-from tests.faults.executors import kill_executors
-from tests.faults.killed_stores import kill_store
-from tests.faults.streamed import Streamed
-from tests.faults.trial import Bench, Trial, kill_and_compare
-from tests.faults.truncations import Truncated
-from tests.faults.world import ALGORITHMS, Shape, World, shapes
-from tests.model.pages import rewrite, section
-from tests.plugins.azurite import running_azurite
-from tests.support.servers import postgresql
+from tests.faults.disturbances import fill_disks, kill_executors, kill_store, run_rivals
+from tests.faults.trial import Bench, kill_and_compare
+from tests.faults.worlds import ALGORITHMS, OutOfTime, Shape, Streamed, Truncated, World, shapes
+from tests.support.campaigns import ROOT, Record, Trial, rewrite, section
 
 SQLITE, AZURITE, POSTGRESQL = "SQLite", "Azurite", "PostgreSQL"
-
-
-@contextmanager
-def running_store(name: str) -> Iterator[str | None]:
-    """Give the url of a store, None where each batch makes a file of its own."""
-    if name == AZURITE:
-        with running_azurite("table") as authority:
-            yield f"azurite://{authority}"
-    elif name == POSTGRESQL:
-        with postgresql() as url:
-            yield url
-    else:
-        yield None
 
 
 _MOST_KILLS = 20
@@ -75,7 +53,6 @@ class Part:
     kills_store: bool = False
 
     def shapes(self, seed: int) -> list[Shape]:
-        """Return the batches that it disturbs."""
         return [shape for shape in shapes(seed, self.logs) if shape.algorithm in self.algorithms]
 
 
@@ -85,70 +62,30 @@ def _kill(bench: Bench, shape: Shape, name: str, chance: Random) -> Trial:
 
 _KILLED = "workers, drivers, batches killed"
 
+_CLUSTERED: tuple[AlgorithmName, ...] = ("state-based", "outbox")
+_RESTARTED = "killed and started again in the middle of batches"
 _ALL = (
     Part("batches", SQLITE, _KILLED, 9_000, _kill),
-    Part(
-        "truncations",
-        SQLITE,
-        "workers and drivers of truncations killed",
-        1_000,
-        _kill,
-        Truncated,
-        ("state-based",),
-    ),
+    Part("truncations", SQLITE, "workers and drivers of truncations killed", 1_000, _kill, Truncated, ("state-based",)),
     Part("streams", SQLITE, f"epoch by epoch; {_KILLED}", 500, _kill, Streamed),
-    Part(
-        "rivals", SQLITE, "two drivers of one batch at once, one of them killed now and then", 300, run_rivals
-    ),
+    Part("rivals", SQLITE, "two drivers of one batch at once, one of them killed now and then", 300, run_rivals),
     Part("clocks", SQLITE, f"clocks that jump by years; {_KILLED}", 300, _kill, OutOfTime),
     Part("disks", SQLITE, "disks that are full, or read-only", 200, fill_disks),
     Part("azurite", AZURITE, _KILLED, 1_000, _kill),
+    Part("azurite-killed", AZURITE, f"Azurite itself {_RESTARTED}", 100, kill_store, logs=1, kills_store=True),
     Part(
-        "azurite-killed",
-        AZURITE,
-        "Azurite itself killed and started again in the middle of batches",
-        100,
-        kill_store,
-        logs=1,
-        kills_store=True,
-    ),
-    Part(
-        "executors",
-        AZURITE,
-        "executors of a standalone cluster killed, one of three slow, with speculation",
-        200,
-        kill_executors,
-        algorithms=("state-based", "outbox"),
-        logs=1,
-        needs_cluster=True,
+        "executors", AZURITE, "executors of a standalone cluster killed, one of three slow, with speculation", 200,
+        kill_executors, algorithms=_CLUSTERED, logs=1, needs_cluster=True,
     ),
     Part("postgresql", POSTGRESQL, _KILLED, 500, _kill),
+    Part("postgresql-killed", POSTGRESQL, f"PostgreSQL itself {_RESTARTED}", 60, kill_store, logs=1, kills_store=True),
     Part(
-        "postgresql-killed",
-        POSTGRESQL,
-        "PostgreSQL itself killed and started again in the middle of batches",
-        60,
-        kill_store,
-        logs=1,
-        kills_store=True,
+        "postgresql-executors", POSTGRESQL, "the same cluster; executors and PostgreSQL itself killed", 25,
+        kill_executors, algorithms=_CLUSTERED, logs=1, needs_cluster=True, kills_store=True,
     ),
-    Part(
-        "postgresql-executors",
-        POSTGRESQL,
-        "the same cluster; executors and PostgreSQL itself killed",
-        25,
-        kill_executors,
-        algorithms=("state-based", "outbox"),
-        logs=1,
-        needs_cluster=True,
-        kills_store=True,
-    ),
-)
-
+)  # fmt: skip
 PARTS = {part.name: part for part in _ALL}
 
-
-Plant = Callable[[], Any]
 
 _conclude, _process = Decider._conclude, OutboxAlgorithm.process
 
@@ -167,66 +104,14 @@ async def _finish_at_once(batch: OutboxAlgorithm, business_id: str, *given: Any)
     return outcomes
 
 
-def _nothing(_: BatchFolders) -> None: ...
-
-
-MISTAKES: Mapping[str, Plant] = {
+MISTAKES: Mapping[str, Callable[[], Any]] = {
     "a replay gives no outputs": lambda: patch.object(Decider, "_conclude", _replay_without_outputs),
     "the first pass finishes messages": lambda: patch.object(OutboxAlgorithm, "process", _finish_at_once),
-    "attempts are not swept up": lambda: patch.object(BatchFolders, "remove_staging", _nothing),
+    "attempts are not swept up": lambda: patch.object(BatchFolders, "remove_staging", lambda _: None),
 }
 
 
-@contextmanager
-def planted(names: Sequence[str]) -> Iterator[None]:
-    """Plant mistakes for the block, by their names."""
-    if not names:
-        yield
-        return
-    with MISTAKES[names[0]](), planted(names[1:]):
-        yield
-
-
-_MOST_KEPT = 20
-
-
-@dataclass
-class Record:
-    """The totals of one part. `kills` are counted by what was killed and while what was done."""
-
-    trials: int = 0
-    seconds: float = 0
-    differing: int = 0
-    kills: Counter[str] = field(default_factory=Counter)
-    differences: list[str] = field(default_factory=list)
-
-    @classmethod
-    def read(cls, file: Path) -> Self:
-        """Return what a file has, nothing when there is none."""
-        if not file.exists():
-            return cls()
-        values = json.loads(file.read_text())
-        return cls(**{**values, "kills": Counter(values["kills"])})
-
-    def write(self, file: Path) -> None:
-        """Keep it in a file, which is replaced at once."""
-        file.parent.mkdir(parents=True, exist_ok=True)
-        new = file.with_suffix(".new")
-        new.write_text(json.dumps(vars(self), indent=1, sort_keys=True) + "\n")
-        new.replace(file)
-
-    def add(self, trial: Trial, seconds: float) -> None:
-        """Take the next trial."""
-        self.trials += 1
-        self.seconds += seconds
-        self.kills.update(trial.kills)
-        if trial.differences:
-            self.differing += 1
-            shown = [f"trial {self.trials - 1}: {each}" for each in trial.differences]
-            self.differences = (self.differences + shown)[:_MOST_KEPT]
-
-
-PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+PAGE = ROOT / "docs" / "faults.md"
 KILLS = Path(__file__).with_name("README.md")
 
 

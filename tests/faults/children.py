@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from runtime.spark.worker import connection
@@ -37,7 +36,6 @@ class ChildFailedError(Exception):
 
     @property
     def last_line(self) -> str:
-        """The class and the text of the exception."""
         return str(self).rstrip().splitlines()[-1]
 
 
@@ -68,16 +66,7 @@ class Child:
         os.kill(self.pid, signal.SIGKILL)
 
     def kill_group(self) -> None:
-        """Send SIGKILL to it and all its children at once."""
         os.killpg(self.pid, signal.SIGKILL)
-
-    def children(self) -> list[int]:
-        """Return the processes that it has forked and not yet waited for."""
-        with suppress(OSError):
-            return [
-                int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-            ]
-        return []
 
     def is_done(self, seconds: float) -> bool:
         """Wait so long; say whether it has ended, or is about to."""

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ import pyspark
 
 from runtime.spark.java import find_java
 from tests.plugins.azurite import REPOSITORY, free_port
+from tests.support.campaigns import children, wait_until
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 SLOW = "FAULTS_SLOW_SECONDS"
@@ -43,7 +43,6 @@ class Cluster:
         self.driver = self._driver()
 
     def order(self, order: Mapping[str, object]) -> None:
-        """Have the driver begin a batch, or resume it."""
         assert self.driver.stdin is not None
         self.driver.stdin.write(json.dumps(order) + "\n")
         self.driver.stdin.flush()
@@ -61,7 +60,7 @@ class Cluster:
         return [
             child
             for worker in self.workers
-            for child in _children(worker.pid)
+            for child in children(worker.pid)
             if _EXECUTOR in _read(child, "cmdline")
         ]
 
@@ -75,11 +74,8 @@ class Cluster:
 
     def wait_for_orphans(self, folders: set[Path]) -> None:
         """Wait until no process of an executor that was killed is left."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while folders & _working_folders():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"Processes of a killed executor go on in {folders & _working_folders()}.")
-            time.sleep(0.2)
+        if not wait_until(lambda: not folders & _working_folders(), _PATIENCE_SECONDS):
+            raise TimeoutError(f"Processes of a killed executor still run in {folders & _working_folders()}.")
 
     def _driver(self) -> subprocess.Popen[str]:
         with (self.folder / "driver.log").open("ab") as log:
@@ -137,14 +133,6 @@ def _daemon(folder: Path, name: str, *arguments: str, **environment: str) -> sub
         return subprocess.Popen(
             [*command, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=given, cwd=folder
         )
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            found += [int(child) for child in task.read_text().split()]
-    return found
 
 
 def _read(pid: int, name: str) -> bytes:

@@ -15,7 +15,7 @@ from eventstore import InterceptedTable, Table
 from runtime.spark import Batch, BatchOptions, build_session
 from samples.shooting_range import app
 from tests.faults.cluster import SLOW
-from tests.faults.world import BATCH, NOW
+from tests.faults.worlds import BATCH, NOW
 from tests.plugins.spark import QUICK
 
 T = TypeVar("T")
@@ -73,7 +73,6 @@ def run(spark: SparkSession, order: dict[str, Any]) -> str | None:
 
 
 def main(master: str, folder: Path) -> None:
-    """Start Spark, and do what is ordered."""
     spark = build_session(master, log_file=folder / "spark.log", settings=SETTINGS)
     spark.sparkContext.setLogLevel("INFO")
     for line in sys.stdin:

@@ -32,7 +32,6 @@ class Found:
     files: list[str]
 
     def differences(self, expected: Found) -> list[str]:
-        """Return what is otherwise than expected, a line for each."""
         return [
             *_of_rows(self.rows, expected.rows),
             *_of_lists("outcome", self.outcomes, expected.outcomes),

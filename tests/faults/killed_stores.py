@@ -12,21 +12,15 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from random import Random
 from typing import Protocol
 
-from tests.faults.children import Child, ChildFailedError
-from tests.faults.marks import AtCalls
-from tests.faults.trial import Bench, Disturbed, Trial
-from tests.faults.world import Shape
 from tests.plugins.azurite import answers, free_port, needed_azurite
+from tests.support.campaigns import children, wait_until
 from tests.support.servers import PostgresServer, postgresql_server
 
-_TURNS = 3
 _SAVE_SECONDS = 6.0
 """A little more than the interval at which Azurite writes its file, if anything has changed."""
 _QUIET_SECONDS = 0.3
@@ -112,13 +106,11 @@ class KilledPostgres:
     def kill(self) -> None:
         postmaster = int((self._server.folder / "data" / "postmaster.pid").read_text().split()[0])
         os.kill(postmaster, signal.SIGSTOP)  # it would start others
-        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
-        processes = [postmaster, *map(int, children)]
+        processes = [postmaster, *children(postmaster)]
         for pid in processes:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        while any(map(_is_running, processes)):
-            time.sleep(0.01)
+        assert wait_until(lambda: not any(map(_is_running, processes)), 60, pause=0.01)
 
     def start(self) -> None:
         self._server.control("pg_ctl", "start", "-w", "-l", str(self._server.folder / "log"))
@@ -132,49 +124,15 @@ def _is_running(pid: int) -> bool:
 
 @contextmanager
 def killed_postgresql() -> Iterator[KilledPostgres]:
-    """Run one."""
     with postgresql_server() as server:
         yield KilledPostgres(server)
 
 
 @contextmanager
 def durable_azurite() -> Iterator[DurableAzurite]:
-    """Run one, in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="azurite-") as folder:
         azurite = DurableAzurite(Path(folder))
         try:
             yield azurite
         finally:
             azurite.kill()
-
-
-def kill_store(bench: Bench, shape: Shape, name: str, chance: Random) -> Trial:
-    """Kill the store in the middle of a batch, some times; then run the batch to its end, and compare."""
-    store = bench.server
-    assert store is not None
-    expected = bench.undisturbed(shape)
-    with bench.world(shape, name) as world:
-        disturbed = Disturbed(world, expected, chance)
-        for _ in range(_TURNS):
-            driver = Child(world.driver(AtCalls(world.marks)), leads_group=True)
-            disturbed.drivers.append(driver)
-            if not driver.is_done(chance.uniform(0, 0.8 * expected.seconds)):
-                phase = world.marks.phase
-                _kill_once(store, driver, is_missed=chance.random() < 0.5)
-                disturbed.trial.kills += Counter({f"{store.name}, {phase.words}": 1})
-            try:
-                driver.end()
-            except ChildFailedError as error:
-                disturbed.trial.note(error)
-        return disturbed.compare()
-
-
-def _kill_once(store: KilledStore, driver: Child, *, is_missed: bool) -> None:
-    """Kill a store and start it again; when it `is_missed`, driver and workers go on before it is there."""
-    os.killpg(driver.pid, signal.SIGSTOP)
-    store.wait_until_saved()
-    store.kill()
-    if is_missed:
-        os.killpg(driver.pid, signal.SIGCONT)
-    store.start()
-    os.killpg(driver.pid, signal.SIGCONT)

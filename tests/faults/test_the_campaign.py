@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.campaign import MISTAKES, PAGE, PARTS, Record, read_pages
-from tests.model.pages import section
-from tests.support.processes import REPOSITORY
+from tests.faults.campaign import MISTAKES, PAGE, PARTS, read_pages
+from tests.support.campaigns import ROOT, Record, section
 
 
 def campaign(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -17,8 +16,8 @@ def campaign(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "tests.faults", "--results", str(folder), "--dry", *arguments],
         capture_output=True,
         text=True,
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OPENBLAS_NUM_THREADS": "1"},
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
         check=False,
     )
 

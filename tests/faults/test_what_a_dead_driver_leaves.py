@@ -9,7 +9,7 @@ from runtime.spark.commit import BatchFolders
 from runtime.spark.worker.connection import Connection
 from samples.shooting_range import app
 from tests.faults.without_spark import NO_SPARK, BatchWithoutSpark
-from tests.faults.world import NOW
+from tests.faults.worlds import NOW
 
 
 class KilledError(BaseException):

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.faults.children import Child, ChildFailedError, End
 from tests.faults.compared import Found
 from tests.faults.marks import AtCalls, Marks
-from tests.faults.world import Shape, World
+from tests.faults.worlds import Shape, World
+from tests.support.campaigns import Trial, children
 
 if TYPE_CHECKING:
     from tests.faults.cluster import Cluster
@@ -34,22 +35,6 @@ TRANSIENT = (
 """What a driver may end with whose workers were killed, or which has others beside it."""
 
 VICTIMS = (WORKER, DRIVER, DRIVER, BATCH, BATCH)
-
-Kills = Counter[str]
-"""Counts kills by what was killed, and by what its driver was doing."""
-
-
-@dataclass
-class Trial:
-    """What became of a batch that was disturbed."""
-
-    kills: Kills = field(default_factory=Counter)
-    differences: list[str] = field(default_factory=list)
-
-    def note(self, error: ChildFailedError) -> None:
-        """Take note of what a driver ended with, unless a batch that ended so is to be run again."""
-        if not any(name in error.last_line for name in TRANSIENT):
-            self.differences.append(str(error))
 
 
 class Undisturbed(NamedTuple):
@@ -132,9 +117,14 @@ class Disturbed:
         victim = self._chance.choice(VICTIMS)
         calls = self._chance.randint(1, 4) if victim == WORKER else 0
         moments = AtCalls.draw(self._world.marks, self._chance, self._expected.calls, calls)
-        driver = Child(self._world.driver(moments), leads_group=True)
-        self.drivers.append(driver)
+        driver = self.start(moments)
         return self._lose_workers(driver) if victim == WORKER else self._lose(driver, victim)
+
+    def start(self, moments: AtCalls | None = None) -> Child:
+        """Start a driver, whose workers kill themselves at `moments`."""
+        moments = moments or AtCalls(self._world.marks)
+        self.drivers.append(Child(self._world.driver(moments), leads_group=True))
+        return self.drivers[-1]
 
     def compare(self) -> Trial:
         """Run the batch to its end, wait for all that was left of it, and compare."""
@@ -151,12 +141,12 @@ class Disturbed:
     def _lose_workers(self, driver: Child) -> bool:
         """Kill workers while the driver lives, which starts others in their place, and at last gives up."""
         while not driver.is_done(self._moment() / 2):
-            if children := driver.children():
+            if workers := children(driver.pid):
                 with suppress(ProcessLookupError):
-                    os.kill(self._chance.choice(children), signal.SIGKILL)
-        is_unfinished = self._end_of(driver) is None
+                    os.kill(self._chance.choice(workers), signal.SIGKILL)
+        is_unfinished = self.end_of(driver) is None
         for phase, count in self._world.marks.deaths().items():
-            self.trial.kills += Counter({f"{WORKER}, {phase.words}": count})
+            self.trial.kills += Counter({f"{WORKER}, {phase}": count})
         return is_unfinished
 
     def _lose(self, driver: Child, victim: str) -> bool:
@@ -166,17 +156,18 @@ class Disturbed:
             driver.kill()
         else:
             driver.kill_group()
-        end = self._end_of(driver)
+        end = self.end_of(driver)
         if end is not None and end.is_killed:
-            self.trial.kills[f"{victim}, {phase.words}"] += 1
+            self.trial.kills[f"{victim}, {phase}"] += 1
         return end is None or end.is_killed
 
-    def _end_of(self, driver: Child) -> End | None:
-        """Return how a driver ended, None by an error: that must be one after which a batch is run again."""
+    def end_of(self, driver: Child) -> End | None:
+        """Return how a driver ended, or None after an error, which must say to run the batch again."""
         try:
             return driver.end()
         except ChildFailedError as error:
-            self.trial.note(error)
+            if not any(name in error.last_line for name in TRANSIENT):
+                self.trial.differences.append(str(error))
             return None
 
     def _moment(self) -> float:

@@ -7,13 +7,13 @@ Everything else is the code that a batch on Spark runs.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
+from unittest.mock import patch
 from zlib import crc32
 
 import pyarrow as pa
@@ -24,11 +24,16 @@ from pyspark.sql.types import StructType
 from runtime.errors import BatchFailedError
 from runtime.ledger.ledger import BatchRecord
 from runtime.messages.outcome import Status
+from runtime.spark import batch as rounds
+from runtime.spark import streaming
 from runtime.spark.batch import Rounds, Work
 from runtime.spark.commit import BatchFolders
+from runtime.spark.streaming import Stream
+from runtime.spark.worker.connection import open_table
 from runtime.spark.worker.job import FoldJob
 from runtime.spark.worker.outcomes import Fold
 from tests.faults.children import Child, ChildFailedError, End
+from tests.support.routed import fold_schema, routes_of
 
 ATTEMPTS = 4
 """How often Spark tries a task on a cluster."""
@@ -36,29 +41,9 @@ ATTEMPTS = 4
 Row = dict[str, Any]
 _on_death: ContextVar[Callable[[], None]] = ContextVar("_on_death", default=lambda: None)
 _KNOWN = (Status.PROCESSED.value, Status.DUPLICATE.value)
-_FOLD = pa.schema(
-    [
-        ("handler", pa.string()),
-        ("business_id", pa.string()),
-        ("message_id", pa.string()),
-        ("type", pa.string()),
-        ("body", pa.string()),
-        ("sequence", pa.int64()),
-        ("enqueued_at", pa.timestamp("us", tz="UTC")),
-        ("headers", pa.string()),
-        ("given", pa.string()),
-        ("problem", pa.string()),
-        ("line", pa.string()),
-    ]
-)
 _ENTITIES = pa.schema(
     [("handler", pa.string()), ("business_id", pa.string()), ("message_ids", pa.list_(pa.string()))]
 )
-
-
-def fold_schema(body: pa.DataType) -> pa.Schema:
-    """Return the columns that a fold reads, with bodies of text or of bytes."""
-    return _FOLD.set(_FOLD.get_field_index("body"), pa.field("body", body))
 
 
 @contextmanager
@@ -79,7 +64,6 @@ class Partitions:
     run: Fold | None = None
 
     def mapInArrow(self, run: Fold, _: StructType | str) -> Partitions:  # noqa: N802 - Spark's name
-        """Have a function run over each partition."""
         return replace(self, run=run)
 
     def collect(self) -> list[Collected]:
@@ -154,8 +138,6 @@ class Folders(BatchFolders):
 
 @dataclass(frozen=True)
 class BatchWithoutSpark(Rounds):
-    """The rounds of a batch."""
-
     log: Sequence[Row] = field(default=())
 
     def drive(self, batch_id: str) -> None:
@@ -208,7 +190,7 @@ class BatchWithoutSpark(Rounds):
         return self.work_on(outputs, self.job(record))
 
     def routed(self, messages: Sequence[Row]) -> Partitions:
-        rows = [row for message in messages for row in self._routes(message)]
+        rows = [dict(row) for message in messages for row in routes_of(self.app, message)]
         first: dict[tuple[str, str], int] = {}
         for row in rows:
             copy = (row["business_id"] or "", row["message_id"])
@@ -222,18 +204,7 @@ class BatchWithoutSpark(Rounds):
                 row["sequence"],
             )
         )
-        return Partitions(self._spread(rows, _FOLD))
-
-    def _routes(self, message: Row) -> Iterator[Row]:
-        routes = self.app.routes(message["type"])
-        for route in routes:
-            try:
-                business_id = json.loads(message["body"])[route.wire_path[0]]
-            except (ValueError, KeyError):
-                business_id = None
-            yield _row(message, route.handler, business_id)
-        if not routes:
-            yield _row(message, None, None)
+        return Partitions(self._spread(rows, fold_schema(pa.string())))
 
     def _spread(self, rows: Sequence[Row], schema: pa.Schema) -> list[pa.Table]:
         parts: list[list[Row]] = [[] for _ in range(self.partitions)]
@@ -253,11 +224,24 @@ class _Second:
             yield from ()
 
 
-def _row(message: Row, handler: str | None, business_id: str | None) -> Row:
-    headers = message.get("headers")
-    given = {
-        "handler": handler,
-        "business_id": business_id,
-        "headers": json.dumps(headers) if headers else None,
-    }
-    return {**message, **given, "given": None, "problem": None, "line": None}
+@dataclass
+class StreamWithoutSpark(Stream):
+    """Micro-batches whose messages are in a list."""
+
+    def _prepare_once(self, begun: Rounds, epoch: int) -> None:
+        if not self._is_prepared:
+            begun.check_table()
+            self._is_prepared = True
+
+    def _run(self, messages: Any, epoch: int) -> None:
+        routed = self._rounds(messages).routed(messages)
+        with (
+            patch.object(streaming, "group", return_value=routed),
+            patch.object(rounds, "planned_once", nullcontext),
+        ):
+            super()._run(messages, epoch)
+
+    def _rounds(self, messages: Any) -> BatchWithoutSpark:
+        connection = open_table(self.place.store, self.place.table)
+        out = self.places.working
+        return BatchWithoutSpark(NO_SPARK, self.app, self.place, out, self.options, connection, messages)

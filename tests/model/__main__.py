@@ -10,16 +10,24 @@ from textwrap import fill
 
 from tests.model.catalogue import CHECKS, MISTAKES, SAMPLES, reports
 from tests.model.facts import Scenario
-from tests.model.pages import PAGE, RESULTS, rewrite
 from tests.model.schedule import replay, sample, seed, table
-from tests.model.totals import CHECKED, PLANTED, Totals, check_row, markdown, mistake_row, sample_row
+from tests.model.totals import (
+    CHECKED,
+    PAGE,
+    PLANTED,
+    RESULTS,
+    Totals,
+    check_row,
+    markdown,
+    mistake_row,
+)
 from tests.model.world import Violation
+from tests.support.campaigns import rewrite
 
 SCHEDULES = 2_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program and return the exit code."""
     options = _options().parse_args(arguments)
     if options.replay is not None:
         return _replay(options.scenario, options.replay)
@@ -60,12 +68,12 @@ def _check(totals: Totals, *, rewrites: bool) -> bool:
     samples = []
     for scenario, bounds in SAMPLES:
         drawn = sample(scenario, bounds, SCHEDULES)
-        samples.append(_printed(sample_row(drawn)))
+        samples.append(_printed(check_row(drawn)))
         totals.violations += drawn.violation is not None
         broken |= _told(scenario, drawn.violation)
     if rewrites:
-        rewrite("explored", markdown(CHECKED, rows))
-        rewrite("sampled", markdown(CHECKED, samples))
+        rewrite("explored", markdown(CHECKED, rows), RESULTS)
+        rewrite("sampled", markdown(CHECKED, samples), RESULTS)
     return broken
 
 
@@ -76,7 +84,7 @@ def _plant(totals: Totals, *, rewrites: bool) -> None:
         totals.add_mistake(mistake, report)
         rows.append(_printed(mistake_row(mistake, report)))
     if rewrites:
-        rewrite("mistakes", markdown(PLANTED, rows))
+        rewrite("mistakes", markdown(PLANTED, rows), RESULTS)
 
 
 def _printed(row: tuple[str, ...]) -> tuple[str, ...]:

@@ -20,23 +20,17 @@ BOOK = "b"
 
 
 class Write(Message):
-    """A line is to be written into a book."""
-
     book: str
     line: str
 
 
 class Reply(Message):
-    """A line is to be written below another one."""
-
     book: str
     line: str
     to: str
 
 
 class Count(Message):
-    """Somebody asks how many lines there are: nothing changes."""
-
     book: str
 
 
@@ -57,20 +51,14 @@ class Turned(Message):
 
 
 class Replied(Message):
-    """A line was written below another one."""
-
     lines: tuple[str, ...]
 
 
 class Counted(Message):
-    """The answer to a `Count`."""
-
     lines: tuple[str, ...]
 
 
 class Copied(Message):
-    """A line was copied."""
-
     lines: tuple[str, ...]
 
 
@@ -79,8 +67,6 @@ class NoSuchLineError(Exception):
 
 
 class Lines(State):
-    """The lines in the order in which they were written."""
-
     lines: tuple[str, ...] = ()
 
 
@@ -117,8 +103,6 @@ class Scribe(Handler[Lines]):
 
 
 class Copyist(Handler[Lines]):
-    """Writes the same lines into a book of its own."""
-
     @handles(by="book")
     def write(self, state: Lines, message: Write, context: Context) -> Lines:
         lines = (*state.lines, message.line)
@@ -149,7 +133,6 @@ def reply(line: str, to: str, enqueued_at: int = NOW) -> Envelope:
 
 
 def count(message_id: str, enqueued_at: int = NOW) -> Envelope:
-    """Return a message that changes nothing."""
     return _message(message_id, "Count", enqueued_at)
 
 
@@ -184,7 +167,6 @@ class Version(NamedTuple):
     content: bytes = NOT_TOLD
 
     def __str__(self) -> str:
-        """Return it as schedules show it."""
         return f"by {self.message}: {' '.join(self.after) or 'nothing'}"
 
 
@@ -205,7 +187,6 @@ class Handled(NamedTuple):
 
 
 def committed_versions(snapshot: Snapshot) -> Mapping[Hashable, Version]:
-    """Return the versions that a table holds, by their places."""
     table = snapshot.table("states")
     return {
         Place(handler, stored.number): Version(
@@ -240,8 +221,6 @@ def _lines(encoded: bytes) -> tuple[str, ...]:
 
 
 class LetterPlace(NamedTuple):
-    """Where a letter stands."""
-
     number: int
 
 
@@ -257,12 +236,10 @@ class Refused(NamedTuple):
     parks: bool
 
     def __str__(self) -> str:
-        """Return it as schedules show it."""
         return f"{self.message} refused: {self.reason}"
 
 
 def committed_letters(snapshot: Snapshot) -> Mapping[Hashable, Refused]:
-    """Return the letters that a table holds, by their places."""
     rows = snapshot.tables.get("states", {}).get(f"Scribe-{BOOK}", {})
     letters = read_letters([rows[key] for key in sorted(rows) if key.startswith(PREFIX)])
     return {

@@ -28,7 +28,6 @@ class Call(NamedTuple):
 
     @property
     def is_barrier(self) -> bool:
-        """Whether it only makes durable what was written before."""
         return self.name == "barrier"
 
     @property
@@ -53,13 +52,10 @@ async def ask(target: str, name: str, *arguments: Any) -> Any:
 
 
 async def publish(output: object) -> None:
-    """Send a message outside."""
     await ask(OUTSIDE, "publish", output)
 
 
 class SteppedTable(Table):
-    """A table each of whose calls suspends."""
-
     scope = "process"
 
     def __init__(self, name: str = "states") -> None:

@@ -12,7 +12,8 @@ import pytest
 from tests.model.book import two_handlers, write
 from tests.model.explorer import explore
 from tests.model.facts import Scenario
-from tests.model.mistakes import delivery, outboxes, pictures, refusals, state_based
+from tests.model.mistakes import delivery, outboxes, pictures, refusals
+from tests.model.mistakes import state_based as of_state_based
 from tests.model.mistakes.mistake import Mistake
 from tests.model.reduction import Reduction
 from tests.model.scenarios import pictures as drawn
@@ -30,14 +31,14 @@ from tests.model.scenarios.state_based import (
     IN_PARTS,
     MIXED,
     RUNS,
-    StateBasedScenario,
     deliver,
     messages,
+    state_based,
 )
 from tests.model.world import Bounds, Report
 
 MISTAKES = (
-    *state_based.MISTAKES,
+    *of_state_based.MISTAKES,
     *refusals.MISTAKES,
     *outboxes.FAMILIES,
     *outboxes.OF_BATCHES,
@@ -58,7 +59,6 @@ class Check:
 
     @property
     def name(self) -> str:
-        """What tests call it."""
         bounds = self.bounds
         return f"{self.scenario.name}-{bounds.workers}-{bounds.crashes}-{bounds.losses}-{bounds.cuts}"
 
@@ -79,7 +79,7 @@ def _long(scenario: Scenario, *bounds: int, reduction: Reduction | None = None) 
 
 
 _REDUCED, _TIMELESS = Reduction(), Reduction(timeless=True)
-_HANDLERS = StateBasedScenario("1 message for 2 handlers, 2 copies", [deliver(write("x"), 2, two_handlers)])
+_HANDLERS = state_based("1 message for 2 handlers, 2 copies", [deliver(write("x"), 2, two_handlers)])
 _IN_RUNS = replace(
     messages("x", "y", copies=2), name="2 messages, 2 copies, each version in a row", limits=RUNS
 )
@@ -297,7 +297,6 @@ def report_of(number: int) -> Report:
 
 @cache
 def found_with(name: str) -> Report:
-    """Return the report of looking for a planted mistake."""
     mistake: Mistake = next(each for each in MISTAKES if each.name == name)
     return mistake.look_for()
 

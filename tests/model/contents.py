@@ -59,7 +59,6 @@ class Numbered(Generic[T]):
         return self.values[number]
 
     def key(self, value: T) -> Hashable:
-        """Return a key that is equal for equal values."""
         return frozen(value)
 
     def number(self, value: T) -> int:
@@ -85,8 +84,6 @@ class _ETag(int):
 
 
 class Answer(NamedTuple):
-    """What a call gave: a value, or an error to raise."""
-
     value: Any = None
     error: Exception | None = None
 
@@ -101,7 +98,6 @@ class Snapshot(NamedTuple):
     writes: int = 0
 
     def table(self, name: str) -> MemoryTable:
-        """Return a table in memory with these rows, free to be changed."""
         table = MemoryTable(map(_ETag, count(self.writes + 1)), _LOCK)
         for key, rows in self.tables.get(name, {}).items():
             partition = table._partitions[key] = MemoryPartition()
@@ -118,7 +114,6 @@ class _Snapshots(Numbered[Snapshot]):
         self._known: dict[int, tuple[Row, int]] = {}
 
     def key(self, value: Snapshot) -> Hashable:
-        """Return a key that is equal for equal snapshots."""
         rows = [
             (name, key, row_key, self._row(row))
             for name, partitions in value.tables.items()

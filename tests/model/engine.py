@@ -7,18 +7,13 @@ from eventstore import StoreUnavailableError
 from tests.model.calls import OUTSIDE
 from tests.model.contents import Answer, Contents, Snapshot
 from tests.model.facts import Chronicle, Scenario, View
-from tests.model.histories import DONE, GaveUpError, Histories, States
+from tests.model.histories import DONE, Histories, States
 from tests.model.world import NOT_KEPT, Action, Bounds, Kind, Report, World
 
 LOST = StoreUnavailableError("The answer did not come.", outcome_unknown=True)
 
-_EXCUSED = (StoreUnavailableError, GaveUpError)
-"""Errors that a run may fail with: an answer was lost, or the walk does not go further."""
-
 
 class Engine:
-    """Carries out actions on worlds of one scenario, with the shipped code."""
-
     def __init__(
         self,
         scenario: Scenario,
@@ -161,7 +156,7 @@ class Engine:
         """Say what is wrong with a world: which invariant is broken, and how. None when nothing is."""
         for number in world.runs:
             moment = self.histories.moments[number]
-            if moment.error is not None and not isinstance(moment.error, _EXCUSED):
+            if moment.error is not None and not isinstance(moment.error, StoreUnavailableError):
                 return f"NoError: {self.jobs[moment.job].name} failed with {moment.error!r}"
         key = world.snapshot, world.facts, world.is_quiescent
         if key not in self._verdicts:
@@ -205,7 +200,6 @@ class Ways:
         self.reduced = reduced
 
     def key(self, world: World) -> Hashable:
-        """Return what the worlds have in common that are held for the same."""
         return world
 
     def steps(self, world: World, report: Report) -> Iterator[Step]:

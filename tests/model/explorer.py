@@ -87,7 +87,6 @@ class Walk:
         return report
 
     def _look_for_ends(self) -> None:
-        """Report a world from which there is no way to an end, if there is one."""
         nowhere = self._leading_nowhere()
         if nowhere is not None:
             self._report.violation = Violation(ENDLESS, self._schedule(nowhere))

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pytest
 
+from runtime.versions import index
 from tests.model.calls import Call
 from tests.model.contents import Contents, Numbered, Snapshot
 from tests.model.histories import Job, Moment
@@ -47,28 +48,35 @@ class Invariant:
     broken: Callable[[View], str | None]
 
 
-class Scenario(Protocol):
-    """What is explored: jobs whose steps are interleaved, after `earlier` ones that are done, and what must hold.
+Held = Mapping[Hashable, Any]
+Limit = tuple[Any, str, object]
+"""A constant of a module of the shipped code, by its name, and its value in a scenario."""
 
-    `patch` sets limits of the shipped code lower, so that few rows reach them.
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is explored: jobs whose steps are interleaved, after `earlier` jobs, and what must hold.
+
+    `committed` returns what the tables hold, by place: from now on, other parts of the system may rely on it. `limits`
+    are lower than in the shipped code, so that few rows reach them.
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def earlier(self) -> Sequence[Job]: ...
-    @property
-    def jobs(self) -> Sequence[Job]: ...
-    @property
-    def invariants(self) -> Sequence[Invariant]: ...
+    name: str
+    jobs: Sequence[Job]
+    invariants: Sequence[Invariant]
+    committed: Callable[[Snapshot], Held]
+    earlier: Sequence[Job] = ()
+    limits: Sequence[Limit] = ()
 
-    def patch(self, patch: pytest.MonkeyPatch) -> None: ...
+    def patch(self, patch: pytest.MonkeyPatch) -> None:
+        """Set the limits, and the key of each index: a run that is repeated draws the same."""
+        patch.setattr(index, "new_key", lambda: bytes(index.KEY_BYTES))
+        for module, name, value in self.limits:
+            patch.setattr(module, name, value)
 
-    def committed(self, snapshot: Snapshot) -> Mapping[Hashable, Any]:
-        """Return what the tables hold, by its place: what other parts of the system may rely on from now on."""
 
-
-Held = Mapping[Hashable, Any]
+def count_of(copies: int) -> str:
+    return f"{copies} cop{'ies' if copies > 1 else 'y'}"
 
 
 class _Entry(NamedTuple):
@@ -112,7 +120,6 @@ class Chronicle:
         return held
 
     def committed(self, facts: int, snapshot: int) -> int:
-        """Return the facts when the tables have become a snapshot."""
         commits = self._commits.get(snapshot)
         if commits is None:
             held = self.held(snapshot)
@@ -127,7 +134,6 @@ class Chronicle:
         return self._number(self._entries[facts]._replace(committed=self._entries[kept].committed))
 
     def published(self, facts: int, call: int) -> int:
-        """Return the facts when a message was published."""
         item = self._outputs.get(call)
         if item is None:
             published: Call = self._contents.calls[call]
@@ -138,7 +144,6 @@ class Chronicle:
         return self._number(entry._replace(published=tuple(sorted([*entry.published, item]))))
 
     def done(self, facts: int, number: int, job: str, moment: Moment) -> int:
-        """Return the facts when the run at this moment was acknowledged."""
         item = self._ends.get(number)
         if item is None:
             item = self._ends[number] = self._items.number(Done(job, moment.result))

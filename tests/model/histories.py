@@ -14,7 +14,6 @@ from gc import get_referents
 from types import AsyncGeneratorType, CoroutineType
 from typing import Any, NamedTuple, Protocol
 
-from tests.model.calls import Call
 from tests.model.contents import Answer, Contents
 from tests.model.processes import Dependencies, Process
 from tests.model.shapes import NO_SHAPE, Shape
@@ -36,10 +35,6 @@ class Job(NamedTuple):
 
 class NotDeterministicError(Exception):
     """Raised when code was given the same answers twice and asked for different things."""
-
-
-class GaveUpError(Exception):
-    """Raised in a run that has lost too many races to be walked on with."""
 
 
 @dataclass(slots=True)
@@ -100,7 +95,6 @@ class Histories:
         return number
 
     def answer(self, number: int, answer: int) -> int:
-        """Return the moment after an answer."""
         moment = self.moments[number]
         following = moment.following.get(answer)
         if following is None:
@@ -208,8 +202,3 @@ def _sites(coroutine: Any) -> tuple[Site, ...]:
         else:
             break
     return tuple(sites)
-
-
-def asked(contents: Contents, moment: Moment) -> Call | None:
-    """Return the call that a moment waits for, None when it is done."""
-    return None if moment.call == DONE else contents.calls[moment.call]

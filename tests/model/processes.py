@@ -58,8 +58,6 @@ class IncomparableTime(int):
 
 
 class Process:
-    """One process, by the number of the delivery that it works on."""
-
     def __init__(self, number: int, now: int = NOW) -> None:
         self.number = number
         self._lives_now = now == NOW
@@ -73,7 +71,6 @@ class Process:
         return self._now if is_compared else IncomparableTime(self._now)
 
     def wait_until(self, time: int) -> None:
-        """Do nothing until the clock shows a time."""
         self._now = max(self._now, time)
 
     def draw(self) -> bytes:
@@ -87,17 +84,14 @@ class Process:
 
     @property
     def name(self) -> str:
-        """A name that no other process has."""
         return f"run {self.number}"
 
     @property
     def now(self) -> int:
-        """The time that the clock showed last."""
         return self._now
 
     @property
     def drawn(self) -> int:
-        """How often something was drawn."""
         return self._drawn
 
 

@@ -27,8 +27,6 @@ class Entry(NamedTuple):
 
 
 class RedisModel:
-    """A database of Redis."""
-
     def __init__(self, entries: Mapping[str, Entry] | None = None) -> None:
         self.entries = dict(entries or {})
 
@@ -67,17 +65,14 @@ class SteppedRedis:
         self._clock = clock
 
     async def get(self, key: str) -> str | None:
-        """Read a text."""
         found: str | None = await ask(REDIS, "get", self.now(), key)
         return found
 
     async def set(self, key: str, value: str, *, pxat: int, nx: bool = False) -> bool | None:
-        """Write a text."""
         done: bool = await ask(REDIS, "set", self.now(), key, value, pxat, nx, self.told)
         return done or None
 
     def pipeline(self) -> SteppedPipeline:
-        """Return a connection that watches a key."""
         return SteppedPipeline(self)
 
     def now(self) -> int:
@@ -99,22 +94,18 @@ class SteppedPipeline:
         """Give the connection back."""
 
     async def watch(self, key: str) -> None:
-        """Remember what the key is."""
         self._key, self._watched = key, await ask(REDIS, "get", self._redis.now(), key)
 
     async def get(self, key: str) -> str | None:
-        """Read a text."""
         return await self._redis.get(key)
 
     def multi(self) -> None:
         """Begin the transaction."""
 
     def set(self, _: str, value: str, *, pxat: int) -> None:
-        """Take a text for the transaction."""
         self._change = (value, pxat)
 
     def delete(self, _: str) -> None:
-        """Take a deletion for the transaction."""
         self._change = (None, 0)
 
     async def execute(self) -> None:

@@ -15,29 +15,27 @@ there are no executions to count; that each world leads to an end is looked at i
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
-from eventstore import ANY_ETAG, ConcurrencyConflictError, Operation, Row, StoreUnavailableError
+from eventstore import ANY_ETAG, Operation, Row, StoreUnavailableError
 from eventstore.keys import escape
 from runtime.retries import Retries
 from tests.model.calls import OUTSIDE, Call
 from tests.model.contents import Contents, Rows, Snapshot
 from tests.model.engine import Engine, Step, Ways
 from tests.model.facts import Scenario
-from tests.model.histories import DONE, GaveUpError, Moment
+from tests.model.histories import DONE, Moment
 from tests.model.processes import Dependencies, Process
 from tests.model.shapes import Mark, Shape, Shapes
 from tests.model.world import NOT_KEPT, Action, Bounds, Kind, Report, World
 
 
 class LocalStates:
-    """Gives moments their local states."""
-
     def __init__(self, contents: Contents, shapes: Shapes, bounds: Bounds) -> None:
         self._contents = contents
         self._shapes = shapes
@@ -66,8 +64,6 @@ class LocalStates:
 
 
 class Overtaken:
-    """Forgets delayed calls that are overtaken."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._refused: dict[tuple[int, int], bool] = {}
@@ -278,46 +274,35 @@ REDUCED = "reduced"
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """How to walk less.
-
-    `timeless` says that no times are compared; that they are not is looked at. With `races` a walk goes on only until a
-    piece of work has lost more than so many: where attempts can refuse each other for ever, there is no other end.
-    """
+    """Walks less. `timeless` says that no times are compared; comparing a time raises."""
 
     timeless: bool = False
-    races: int | None = None
 
     def patch(self, patch: pytest.MonkeyPatch) -> None:
-        """Let runs try again without counting, or until they have lost too many races."""
-        patch.setattr(Retries, "pause", _never_mind if self.races is None else _giving_up_after(self.races))
+        """Make runs retry without counting, which would tell their worlds apart."""
+        patch.setattr(Retries, "pause", _never_mind)
         patch.setattr(Dependencies, "times_are_compared", not self.timeless)
 
     def ways(self, scenario: Scenario, bounds: Bounds) -> Ways:
         contents, shapes = Contents(), Shapes()
         engine = Engine(scenario, bounds, contents, LocalStates(contents, shapes, bounds))
-        return FewerWays(engine, Symmetry(engine, shapes, timeless=self.timeless), self.name)
-
-    @property
-    def name(self) -> str:
-        """What reports call it."""
-        return REDUCED if self.races is None else f"{REDUCED}, races: {self.races}"
+        return FewerWays(engine, Symmetry(engine, shapes, timeless=self.timeless), REDUCED)
 
 
 class FewerWays(Ways):
-    """The ways that are left."""
-
     def __init__(self, engine: Engine, symmetry: Symmetry, reduced: str) -> None:
         super().__init__(engine, reduced)
         self._symmetry = symmetry
         self._overtaken = Overtaken(engine)
 
     def key(self, world: World) -> Hashable:
-        """Return what the worlds have in common that are held for the same."""
         return self._symmetry.key(world)
 
     def steps(self, world: World, report: Report) -> Iterator[Step]:
         """Give the steps from a world; with each, what is urgent after it and leaves no choice."""
-        for action in self._urgent(world, report) or self._actions(world):
+        actions = self.engine.actions(world)
+        left = (action for action in actions if not self._is_idle(world, action))
+        for action in self._urgent(world, report) or left:
             actions, reached = [action], self.taken(world, action, report)
             while len(only := self._urgent(reached, report)) == 1:
                 actions += only
@@ -336,15 +321,6 @@ class FewerWays(Ways):
             report.crash_points.update([moments[number].sites for number in world.runs])
         return [action for action in urgent(self.engine, world) if not self._is_idle(world, action)]
 
-    def _actions(self, world: World) -> Iterator[Action]:
-        """Give what can happen in a world, nothing when a run has given up."""
-        moments = self.engine.histories.moments
-        if any(isinstance(moments[number].error, GaveUpError) for number in world.runs):
-            return
-        for action in self.engine.actions(world):
-            if not self._is_idle(world, action):
-                yield action
-
     def _is_idle(self, world: World, action: Action) -> bool:
         """Say whether a run would die that has done nothing since it might have died before."""
         if action.kind is not Kind.CRASH:
@@ -354,14 +330,3 @@ class FewerWays(Ways):
 
 async def _never_mind(_: Retries, __: Exception) -> None:
     """Try again, however often that was done."""
-
-
-def _giving_up_after(races: int) -> Callable[[Any, Exception], Coroutine[Any, Any, None]]:
-    """Return what counts lost races."""
-
-    async def pause(self: Any, error: Exception) -> None:
-        self._failures += isinstance(error, ConcurrencyConflictError)
-        if self._failures > races:
-            raise GaveUpError
-
-    return pause

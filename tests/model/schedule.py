@@ -18,7 +18,7 @@ from tests.model.calls import OUTSIDE, Call
 from tests.model.engine import Engine
 from tests.model.facts import Scenario
 from tests.model.histories import DONE
-from tests.model.world import Action, Bounds, Kind, Violation, World
+from tests.model.world import Action, Bounds, Kind, Report, Violation, World
 
 _WORD = re.compile(r"(?P<deliver>\+)(?P<job>.+)|\*(?P<land>\d+)|(?P<run>\d+)(?P<kind>[!?~&]?)|(?P<cut>%)")
 _WENT_WRONG = {
@@ -172,7 +172,6 @@ def _joined(place: Hashable) -> str:
 
 
 def shown(call: Call) -> str:
-    """Return a call in few words."""
     if call.target == OUTSIDE:
         (output,) = call.arguments
         return f"{call.name} {_named(output)}"
@@ -186,34 +185,22 @@ _ACCIDENT = 0.06
 """How likely something goes wrong at a step, where it may."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What random schedules saw: how many there were, their steps, the distinct worlds, and a violation if any."""
-
-    scenario: str
-    bounds: Bounds
-    schedules: int
-    steps: int
-    worlds: int
-    violation: Violation | None
-
-
-def sample(scenario: Scenario, bounds: Bounds, schedules: int) -> Sample:
-    """Go through so many random schedules, or up to the first violation."""
+def sample(scenario: Scenario, bounds: Bounds, schedules: int) -> Report:
+    """Take so many random schedules, or stop at the first violation."""
     with pytest.MonkeyPatch.context() as patch:
         scenario.patch(patch)
         engine = Engine(scenario, bounds)
-        first = engine.first()
-        seen: set[World] = set()
-        steps = 0
+        first, seen, report = engine.first(), set[World](), Report(scenario.name, bounds)
         for number in range(schedules):
             path = walk(engine, first, random.Random(number))
-            steps += len(path.actions)
+            report.executions += 1
+            report.steps.update(action.kind for action in path.actions)
             seen.update(path.worlds)
             if path.problem is not None:
-                violation = Violation(path.problem, tuple(path.actions))
-                return Sample(scenario.name, bounds, number + 1, steps, len(seen), violation)
-    return Sample(scenario.name, bounds, schedules, steps, len(seen), None)
+                report.violation = Violation(path.problem, tuple(path.actions))
+                break
+    report.worlds = len(seen)
+    return report
 
 
 @dataclass(frozen=True, slots=True)

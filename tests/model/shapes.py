@@ -239,7 +239,6 @@ class _Writer:
         self._kept: list[Any] = []
 
     def write(self, value: Any) -> None:
-        """Write a value, of whatever type."""
         kind = type(value)
         method = _METHODS.get(kind)
         if method is None:
@@ -265,7 +264,6 @@ class _Writer:
         self.written += [type(value), value]
 
     def number(self, value: int) -> None:
-        """Write a number, which may be a time."""
         if time_of(value) is None:
             self.written += [type(value), int(value)]
         else:
@@ -341,7 +339,6 @@ class _Writer:
             self.time("clock", value.now)
 
     def several(self, value: list[Any]) -> None:
-        """Write a list."""
         if self._is_new(value):
             self.row(value)
 
@@ -361,7 +358,6 @@ class _Writer:
                 self.write(each)
 
     def suspended(self, value: Any) -> None:
-        """Write where a coroutine or generator stands, and what it has there."""
         if self._is_new(value):
             frame = frame_of(value)
             self.written += [frame.code, frame.at, frame.names, len(frame.stack)]

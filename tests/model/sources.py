@@ -45,7 +45,6 @@ def _lines(tree: ast.AST) -> Iterator[int]:
 
 
 def _is_pages(node: ast.expr) -> bool:
-    """Return whether this reads a table page by page."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "pages"
 
 
@@ -60,7 +59,6 @@ def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.AsyncFunctionDef]]:
 
 
 def _is_table_call(called: ast.Attribute) -> bool:
-    """Return whether this calls a table, Redis, or what publishes."""
     owner = called.value
     name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
     if name in {"_redis", "pipe"}:

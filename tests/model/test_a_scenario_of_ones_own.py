@@ -1,16 +1,12 @@
 """Any coroutine that awaits tables and `publish` can be explored; a scenario for it takes some thirty lines."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-
-import pytest
 
 from eventstore import ANY_ETAG, Operation, RowChangedError, RowExistsError
 from runtime.versions.properties import number
 from tests.model.calls import SteppedTable, publish
 from tests.model.explorer import explore
-from tests.model.facts import Invariant, View
+from tests.model.facts import Invariant, Scenario, View
 from tests.model.histories import Job
 from tests.model.schedule import replay, seed
 from tests.model.world import Bounds
@@ -44,25 +40,14 @@ def _counted_twice(view: View) -> str | None:
     return None
 
 
-@dataclass
-class Counting:
-    """Three visitors are counted at once."""
-
-    jobs: Sequence[Job]
-    name: str = "three visitors"
-    earlier: Sequence[Job] = ()
-    invariants: Sequence[Invariant] = (Invariant("EachCounts", _counted_twice),)
-
-    def committed(self, snapshot):
-        rows = snapshot.tables.get("counters", {}).get("all", {})
-        return {key: row.properties["Number"] for key, row in rows.items()}
-
-    def patch(self, patch: pytest.MonkeyPatch) -> None:
-        """Leave everything as it is."""
+def committed(snapshot):
+    rows = snapshot.tables.get("counters", {}).get("all", {})
+    return {key: row.properties["Number"] for key, row in rows.items()}
 
 
-def visitors(*, guarded: bool) -> Counting:
-    return Counting([Job(name, partial(count, guarded=guarded)) for name in "abc"])
+def visitors(*, guarded: bool) -> Scenario:
+    jobs = [Job(name, partial(count, guarded=guarded)) for name in "abc"]
+    return Scenario("three visitors", jobs, [Invariant("EachCounts", _counted_twice)], committed)
 
 
 def test_what_is_right_is_found_right():

@@ -136,11 +136,3 @@ def test_code_that_goes_round_for_ever_is_found(monkeypatch):
 
     assert found is not None
     assert found.invariant == "Ends"
-
-
-def asked(coroutine, *answers):
-    """Drive a coroutine to its first call, and on with answers."""
-    coroutine.send(None)
-    for answer in answers:
-        coroutine.send(answer)
-    return coroutine

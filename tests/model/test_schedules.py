@@ -120,4 +120,4 @@ def test_random_schedules_beyond_the_bounds_break_nothing():
     for scenario, bounds in SAMPLES:
         drawn = sample(scenario, bounds, 100)
         assert drawn.violation is None
-        assert drawn.schedules == 100
+        assert drawn.executions == 100

@@ -8,9 +8,9 @@ import pytest
 from tests.model import invariants
 from tests.model.__main__ import main
 from tests.model.catalogue import CHECKS, MISTAKES, TESTED, found_with, report_of
-from tests.model.pages import PAGE, RESULTS, section
 from tests.model.schedule import seed, table
-from tests.model.totals import check_row, markdown, mistake_row
+from tests.model.totals import PAGE, RESULTS, check_row, markdown, mistake_row
+from tests.support.campaigns import section
 
 STALE = "`python -m tests.model` updates the pages"
 SHOWN = "a stored message id is taken for one's own append"
@@ -20,7 +20,7 @@ SHOWN = "a stored message id is taken for one's own append"
 def test_it_shows_what_an_exploration_sees(number):
     row = markdown(["a"] * 9, [check_row(report_of(number))]).splitlines()[-1]
 
-    assert row in section("explored").splitlines(), STALE
+    assert row in section("explored", RESULTS).splitlines(), STALE
 
 
 FIRST_TO_BREAK = {mistake.breaks: mistake.name for mistake in reversed(MISTAKES)}
@@ -40,14 +40,14 @@ FIRST_TO_BREAK = {mistake.breaks: mistake.name for mistake in reversed(MISTAKES)
 def test_it_shows_how_each_mistake_is_found(mistake):
     row = markdown(["a"] * 4, [mistake_row(mistake, found_with(mistake.name))]).splitlines()[-1]
 
-    assert row in section("mistakes").splitlines(), STALE
+    assert row in section("mistakes", RESULTS).splitlines(), STALE
 
 
 def test_it_has_a_row_for_each_exploration_and_each_mistake_and_counts_them():
     totals = " ".join(section("totals", PAGE).split())
 
-    assert len(section("explored").splitlines()) == len(CHECKS) + 2
-    assert len(section("mistakes").splitlines()) == len(MISTAKES) + 2
+    assert len(section("explored", RESULTS).splitlines()) == len(CHECKS) + 2
+    assert len(section("mistakes", RESULTS).splitlines()) == len(MISTAKES) + 2
     assert f"0 violations. {len(MISTAKES)} mistakes planted, {len(MISTAKES)} found." in totals
 
 

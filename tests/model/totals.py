@@ -7,17 +7,16 @@ from dataclasses import dataclass, field
 from tests.model.histories import Site
 from tests.model.mistakes.mistake import Mistake
 from tests.model.reduction import REDUCED
-from tests.model.schedule import Sample
-from tests.model.sources import shipped
+from tests.model.sources import ROOT, shipped
 from tests.model.world import Kind, Report
 
+PAGE = ROOT / "docs" / "verification.md"
+RESULTS = ROOT / "tests" / "model" / "README.md"
 LOST = (Kind.LOSE_CALL, Kind.LOSE_ANSWER, Kind.DELAY)
 
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over all explorations."""
-
     executions: int = 0
     worlds: int = 0
     steps: int = 0
@@ -30,7 +29,6 @@ class Totals:
     crash_points: set[tuple[Site, ...]] = field(default_factory=set)
 
     def add(self, report: Report) -> None:
-        """Count an exploration in."""
         self.executions += report.executions
         self.worlds += report.worlds
         self.steps += report.steps.total()
@@ -68,19 +66,6 @@ def check_row(report: Report) -> tuple[str, ...]:
         f"{report.steps.total():,}",
         report.reduced or short(report.executions),
         "none" if report.violation is None else report.violation.problem,
-    )
-
-
-def sample_row(sample: Sample) -> tuple[str, ...]:
-    """Return random schedules as a row."""
-    bounds = sample.bounds
-    return (
-        sample.scenario,
-        *[str(bound) for bound in (bounds.workers, bounds.crashes, bounds.losses, bounds.cuts)],
-        f"{sample.worlds:,}",
-        f"{sample.steps:,}",
-        f"{sample.schedules:,}",
-        "none" if sample.violation is None else sample.violation.problem,
     )
 
 

@@ -61,13 +61,14 @@ class RedisServer:
             return False
 
 
+def redis_program() -> str | None:
+    """Return the program of this repository, or one on the path."""
+    return shutil.which(REPOSITORY / ".make" / "redis" / "redis-server") or shutil.which("redis-server")
+
+
 def redis_binary() -> str:
-    """Return the program: that of this repository, or one on the path. Fails a test where there is none."""
-    for name in (str(REPOSITORY / ".make" / "redis" / "redis-server"), "redis-server"):
-        found = shutil.which(name)
-        if found is not None:
-            return found
-    pytest.fail("redis-server is not installed: run `make setup-servers`, or apt-get install redis-server.")
+    """Return the program. Fails a test if there is none."""
+    return redis_program() or pytest.fail("redis-server is not installed: run `make setup-servers`.")
 
 
 @pytest.fixture

@@ -12,9 +12,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
-from benchmarks.marks import check_marks, put_parts
 from runtime.spark import build_session
 from tests.plugins.kafka import running_cluster, running_kafka
 from tests.publishing.cases import (
@@ -27,9 +24,9 @@ from tests.publishing.cases import (
     PostgresCase,
     SqliteCase,
 )
-from tests.publishing.kills import Case, Killed, kill_brokers_everywhere, kill_everywhere
+from tests.publishing.kills import Case, Killed, die, kill_everywhere, kill_workers_everywhere
 from tests.publishing.servers import http_receiver, postgres_server
-from tests.publishing.spark_kills import kill_workers_everywhere
+from tests.support.campaigns import rewrite
 
 DOCUMENT = Path(__file__).with_name("README.md")
 PART, PART_ON_SPARK = "kills", "kills on Spark"
@@ -61,14 +58,11 @@ def cases(folder: Path) -> Iterator[dict[str, Case]]:
 
 
 def kill(case: Case, folder: Path, every: int = 1) -> Killed:
-    """Kill runners, or brokers."""
-    if isinstance(case, KafkaWithoutABroker):
-        return kill_brokers_everywhere(case, folder, every)
-    return kill_everywhere(case, folder, every)
+    strike = case.strike if isinstance(case, KafkaWithoutABroker) else die
+    return kill_everywhere(case, folder, every, strike=strike)
 
 
 def row(name: str, found: Killed) -> str:
-    """Return a row of the table."""
     counts = found.counts
     cells = (
         name, found.kills, found.outputs, counts.lost, counts.duplicates, counts.recognised, counts.disorder,
@@ -82,16 +76,16 @@ def main(arguments: list[str]) -> None:
     is_dry, is_on_spark = "--dry" in arguments, ON_SPARK in arguments
     names = [each for each in arguments if not each.startswith("--")]
     part = PART_ON_SPARK if is_on_spark else PART
-    check_marks(DOCUMENT, [part])
     with tempfile.TemporaryDirectory() as folder, cases(Path(folder)) as found:
         wanted = {name: found[name] for name in names or found}
         if is_on_spark:
-            with session(Path(folder, "spark.log")) as spark:
-                table = measured(wanted, Path(folder), partial(kill_workers_everywhere, spark))
+            spark = build_session("local[2]", log_file=Path(folder, "spark.log"))
+            table = measured(wanted, Path(folder), partial(kill_workers_everywhere, spark))
+            spark.stop()
         else:
             table = measured(wanted, Path(folder), kill)
     if not is_dry:
-        put_parts(DOCUMENT, {part: table})
+        rewrite(part, table, DOCUMENT)
         print(f"Written to {DOCUMENT}.")
 
 
@@ -104,16 +98,6 @@ def measured(found: Mapping[str, Case], folder: Path, kill: Callable[[Case, Path
         table += row(name, kill(case, place))
         print(table.splitlines()[-1], flush=True)
     return table
-
-
-@contextmanager
-def session(log_file: Path) -> Iterator[SparkSession]:
-    """Start Spark, with two tasks at once, and stop it."""
-    spark = build_session("local[2]", log_file=log_file)
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 if __name__ == "__main__":

@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from runtime.publishing import DeliverySettings, OutgoingMessage
 from runtime.publishing.publisher import Publisher, Target, TargetOptions
 from runtime.publishing.targets.choice import open_target
-from runtime.publishing.targets.http import HttpTarget
-from runtime.publishing.targets.kafka import MARKERS, KafkaTarget
+from runtime.publishing.targets.kafka import MARKERS
 from tests.plugins.kafka import KafkaServer
 from tests.publishing.kills import IDS, Counts
 from tests.publishing.servers import HttpReceiver
+from tests.support.topics import committed
 
 _COLUMNS = (
     "type TEXT, business_id TEXT, handler TEXT, body TEXT, sequence BIGINT, enqueued_at TEXT, "
@@ -103,9 +102,9 @@ class HttpCase:
 
     def target(self, before_call: Callable[[], None]) -> Target:
         target: Any = open_target(f"{self.receiver.url}/{self.behaviour}")
-        assert isinstance(target, HttpTarget)
-        target.pace.take = burning_pace(before_call)  # type: ignore[method-assign] # what comes before each request
-        return target
+        target.pace.take = lambda: before_call() or 0.0  # called before each request
+        found: Target = target
+        return found
 
     def count(self) -> Counts:
         found = self.receiver.counts()
@@ -151,28 +150,6 @@ class FunctionCase:
         return counts_of(self.file.read_text().split())
 
 
-class MortalKafka:
-    """Calls a function before each record that a publisher sends, before it flushes them, and before the commit."""
-
-    def __init__(self, target: KafkaTarget, before_call: Callable[[], None]) -> None:
-        self._target = target
-        self._before_call = before_call
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._target, name)
-
-    def publisher(self) -> Publisher:
-        publisher = self._target.publisher()
-        begun = publisher._begun
-
-        def about_to_ask() -> Producer:
-            self._before_call()
-            return begun()
-
-        publisher._begun = about_to_ask  # type: ignore[method-assign] # it is asked for before each call
-        return publisher
-
-
 @dataclass
 class KafkaCase:
     """A cluster of Apache Kafka, whose topics are read with `read_committed`."""
@@ -193,10 +170,18 @@ class KafkaCase:
         up.make_topics(*self.topics().values(), partitions=2)
 
     def target(self, before_call: Callable[[], None]) -> Target:
-        target = open_target(f"kafka://{self.brokers}", TargetOptions(names=self.topics()))
-        assert isinstance(target, KafkaTarget)
-        mortal: Any = MortalKafka(target, before_call)
-        found: Target = mortal
+        target: Any = open_target(f"kafka://{self.brokers}", TargetOptions(names=self.topics()))
+        made = target.publisher
+
+        def publisher() -> Publisher:
+            found = made()
+            begun = found._begun
+            found._begun = lambda: (before_call(), begun())[1]  # called before each request to the brokers
+            publisher: Publisher = found
+            return publisher
+
+        target.publisher = publisher
+        found: Target = target
         return found
 
     def topics(self) -> dict[str, str]:
@@ -218,7 +203,6 @@ class KafkaWithoutABroker(KafkaCase):
     """In it one broker after another is killed where others kill the runner. It is started again for the next run."""
 
     def strike(self) -> None:
-        """Kill a broker. Called in a runner's process."""
         process = self.servers[self.run % len(self.servers)].process
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
@@ -230,17 +214,8 @@ class KafkaWithoutABroker(KafkaCase):
         super().prepare()
 
 
-_WAITS = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}  # a broker was killed before
 AT_MOST_ONCE = DeliverySettings(lock_limit=timedelta(seconds=4))
 AT_LEAST_ONCE = DeliverySettings(frozenset("*"), lock_limit=timedelta(seconds=1))
-
-
-def burning_pace(before_call: Callable[[], None]) -> Callable[[], float]:
-    def take() -> float:
-        before_call()
-        return 0.0
-
-    return take
 
 
 def counts_of(ids: Iterable[str]) -> Counts:
@@ -260,31 +235,4 @@ def counts_of(ids: Iterable[str]) -> Counts:
 
 def records(brokers: str, topic: str) -> list[str]:
     """Return the ids of the outputs in a topic, as a reader with `read_committed` sees them."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": brokers,
-            "group.id": "count",
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        }
-    )
-    try:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
-        ids: list[str] = []
-        ended: set[int | None] = set()
-        while len(ended) < len(partitions):
-            record = consumer.poll(30)
-            assert record is not None
-            error = record.error()
-            if error is not None and error.code() in _WAITS:
-                continue
-            if error is None:
-                headers: dict[str, Any] = dict(record.headers() or [])
-                ids.append(headers["message_id"].decode())
-            else:
-                assert error.code() == KafkaError._PARTITION_EOF
-                ended.add(record.partition())
-        return ids
-    finally:
-        consumer.close()
+    return [dict(each.headers() or ())["message_id"].decode() for each in committed(brokers, topic)]

@@ -18,8 +18,6 @@ class Add(Message):
 
 
 class Added(Message):
-    """An entry was added."""
-
     account: str
     number: int
     count: int
@@ -27,15 +25,11 @@ class Added(Message):
 
 
 class Account(State):
-    """What is known of an account."""
-
     count: int = 0
     last: int = 0
 
 
 class Accounts(Handler[Account]):
-    """Counts entries."""
-
     @handles(by="account")
     def add(self, state: Account, message: Add, context: Context) -> Account:
         count = state.count + 1

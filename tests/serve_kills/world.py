@@ -7,9 +7,8 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -17,13 +16,14 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import aio_pika
 from azure.storage.queue import QueueClient
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.plugins.azurite import running_azurite
 from tests.plugins.kafka import KafkaServer, running_cluster, running_kafka
 from tests.plugins.rabbitmq import running_rabbitmq
+from tests.support.campaigns import ROOT, wait_until
+from tests.support.topics import committed
 
-REPOSITORY = Path(__file__).parents[2]
 SESSION_SECONDS = 1.5
 EMULATOR = "devstoreaccount1"
 EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -59,8 +59,6 @@ class Broker(Protocol):
 
 
 class KafkaBroker:
-    """Topics of three partitions, and transactions."""
-
     is_exact = True
 
     def __init__(self, *servers: KafkaServer, are_killed: bool = False) -> None:
@@ -71,15 +69,11 @@ class KafkaBroker:
         session = f"session.timeout.ms={SESSION_SECONDS * 1000:.0f}&heartbeat.interval.ms=300"
         self.target = f"kafka://{address}"
         self.source = f"{self.target}/entries?group=accounts&{session}&transaction.timeout.ms=1000"
-        own = {"bootstrap.servers": address, "log_level": 0}
-        self._producer = Producer({**own, "enable.idempotence": True})  # else a restart changes the order
-        self._group = Consumer({**own, "group.id": "accounts"})
-        self._reader = {
-            **own,
-            "group.id": "reader",
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        }
+        self._own: dict[str, Any] = {"bootstrap.servers": address, "log_level": 0}
+        self._producer = Producer(
+            {**self._own, "enable.idempotence": True}
+        )  # else a restart changes the order
+        self._group = Consumer({**self._own, "group.id": "accounts"})
 
     def send(self, messages: Sequence[dict[str, Any]]) -> None:
         for each in messages:
@@ -102,46 +96,22 @@ class KafkaBroker:
         return int(end) or -1001  # nothing is committed of an empty one
 
     def _hidden(self) -> int:
-        """Return how many records of outputs are behind an open transaction."""
-        partitions = [TopicPartition("Added", number) for number in range(3)]
+        """Return how many records of outputs are hidden by an open transaction."""
         ends = []
         for level in ("read_uncommitted", "read_committed"):
-            reader = Consumer({**self._reader, "isolation.level": level})
+            reader = Consumer({**self._own, "group.id": "reader", "isolation.level": level})
+            partitions = [TopicPartition("Added", number) for number in range(3)]
             ends.append(sum(reader.get_watermark_offsets(each, timeout=10)[1] for each in partitions))
             reader.close()
         return ends[0] - ends[1]
 
     def published(self) -> list[Published]:
         if not wait_until(lambda: not self._hidden(), 60):
-            raise TimeoutError(f"an open transaction hides {self._hidden()} records")
-        consumer = Consumer(self._reader)
-        consumer.assign([TopicPartition("Added", number, 0) for number in range(3)])
-        found, ended = [], 0
-        while ended < 3:
-            record = consumer.poll(30)
-            if record is None:
-                raise TimeoutError("an open transaction hides records")
-            if error := record.error():
-                ended += error.code() == KafkaError._PARTITION_EOF
-                continue
-            headers: Any = dict(record.headers() or ())
-            found.append(Published(headers["message_id"].decode(), json.loads(record.value() or b"")))
-        consumer.close()
-        return found
-
-
-@contextmanager
-def kafka_broker(*, are_killed: bool = False) -> Iterator[Broker]:
-    """Run Kafka with its topics."""
-    with running_kafka() as server:
-        yield KafkaBroker(server, are_killed=are_killed)
-
-
-@contextmanager
-def kafka_cluster() -> Iterator[Broker]:
-    """Run three nodes of Kafka, of which one at a time is killed."""
-    with running_cluster() as servers:
-        yield KafkaBroker(*servers, are_killed=True)
+            raise TimeoutError(f"An open transaction hides {self._hidden()} records.")
+        return [
+            Published(dict(each.headers() or ())["message_id"].decode(), json.loads(each.value() or b""))
+            for each in committed(self._own["bootstrap.servers"], "Added")
+        ]
 
 
 class AzureQueues:
@@ -173,28 +143,13 @@ class AzureQueues:
         return not self._queues["entries"].get_queue_properties().approximate_message_count
 
     def published(self) -> list[Published]:
-        found = []
-        while some := list(
-            self._queues["added"].receive_messages(
-                messages_per_page=32, max_messages=32, visibility_timeout=3600
-            )
-        ):
-            for each in some:
-                fields = json.loads(each.content)
-                found.append(Published(fields["message_id"], fields["body"]))
-        return found
-
-
-@contextmanager
-def azure_queues() -> Iterator[Broker]:
-    """Run Azurite with its queues."""
-    with running_azurite("queue") as authority, closing(AzureQueues(authority)) as queues:
-        yield queues
+        found: list[Any] = []
+        while some := list(self._queues["added"].receive_messages(max_messages=32, visibility_timeout=3600)):
+            found += [json.loads(each.content) for each in some]
+        return [Published(each["message_id"], each["body"]) for each in found]
 
 
 class RabbitQueues:
-    """A quorum queue for messages, and one for outputs."""
-
     is_exact = False
     nodes: Sequence[KafkaServer] = ()
 
@@ -246,18 +201,22 @@ class RabbitQueues:
 
 
 @contextmanager
-def rabbit_queues() -> Iterator[Broker]:
-    """Run RabbitMQ with its queues."""
-    with running_rabbitmq() as url, closing(RabbitQueues(url)) as queues:
-        yield queues
+def running(name: str) -> Iterator[Broker]:
+    if name.startswith("kafka"):
+        with running_cluster() if "-3-" in name else running_kafka() as found:
+            servers = [found] if isinstance(found, KafkaServer) else found
+            yield KafkaBroker(*servers, are_killed=name.endswith("killed"))
+    elif name == "azurequeue":
+        with running_azurite("queue") as authority, closing(AzureQueues(authority)) as queues:
+            yield queues
+    else:
+        with running_rabbitmq() as url, closing(RabbitQueues(url)) as queues:
+            yield queues
 
 
-BROKERS: Mapping[str, Callable[[], AbstractContextManager[Broker]]] = {
-    "kafka": kafka_broker,
-    "kafka-1-killed": partial(kafka_broker, are_killed=True),
-    "kafka-3-killed": kafka_cluster,
-    "azurequeue": azure_queues,
-    "amqp": rabbit_queues,
+BROKERS = {
+    name: partial(running, name)
+    for name in ("kafka", "kafka-1-killed", "kafka-3-killed", "azurequeue", "amqp")
 }
 
 
@@ -270,7 +229,7 @@ class Served:
         command += ["--table", "accounts", "--fold", "7", *options]  # folds are cut otherwise after each kill
         with log.open("ab") as file:
             self.process = subprocess.Popen(
-                command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file
             )
 
     def signal(self, number: int) -> None:
@@ -334,13 +293,3 @@ def differences(
         if is_exact and numbers != sorted(numbers):
             wrong.append(f"published out of order: {account}")
     return wrong
-
-
-def wait_until(condition: Any, seconds: float) -> bool:
-    """Return whether a condition holds within some seconds."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.1)
-    return False

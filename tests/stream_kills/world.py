@@ -1,6 +1,8 @@
-"""A stream to be disturbed: its messages, store and outcomes, and the processes of the driver that runs it.
+"""A stream to be disturbed, and the processes that run it: a driver, Spark's Java, and the Python workers.
 
-The driver starts Spark's Java, and that the Python workers, of which the first one forks the others.
+`python -m tests.stream_kills.world FOLDER SEED ALGORITHM COMPACT_AFTER CORES PARTITIONS BROKER` is a driver. It prints
+`ready` when Spark has started. It runs the stream with the first handlers, adds the remaining messages, and runs the
+stream with the second handlers; a restarted driver continues where the last one stopped.
 """
 
 import json
@@ -15,40 +17,43 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
+from handlers import App
 from runtime.algorithms.choice import AlgorithmName
-from runtime.batch_options import TablePlace
-from runtime.spark.streaming import open_source
+from runtime.batch_options import BatchOptions, TablePlace
+from runtime.spark import build_session
+from runtime.spark.streaming import Stream, open_source
 from samples.shooting_range.log import generate
 from tests.faults.compared import Found, look
+from tests.plugins.spark import QUICK
+from tests.stream_kills.apps import first, second
+from tests.support.campaigns import ROOT, children
 from tests.support.clocks import FrozenClock
 
 NOW = FrozenClock.at("2026-03-01T12:00:00")
-TABLE = "games"
 FILES, OF_FIRST = 10, 5
-"""How many files of messages there are, and how many of them the first handlers get."""
+"""The number of files of messages, and how many of them the first handlers process."""
 
 Cut = Sequence[Sequence[int]]
-"""The numbers of the files that each epoch has."""
+"""The numbers of the files of each epoch."""
 
 EACH_ALONE: Cut = [[number] for number in range(FILES)]
-"""How a stream is cut that is not disturbed: it takes one file at a time."""
+"""The epochs of an undisturbed stream: one file each."""
 
 ALGORITHMS: tuple[AlgorithmName, ...] = ("state-based", "state-based", "outbox", "deduplication-store")
-"""Which algorithms are tried, the first one as often as the others together."""
 
 _CHECKPOINT = re.compile(r"(checkpoint )[0-9a-f-]{36}")
 _BEGUN = 1_767_225_600
 
 
 class Shape(NamedTuple):
-    """What a stream is like: the seed of its log, its algorithm, and how many epochs are merged."""
+    """The seed of a stream's log, its algorithm, and the number of epochs that are merged."""
 
     seed: int
     algorithm: AlgorithmName = "state-based"
@@ -61,18 +66,19 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class World:
-    """A folder for a stream over a generated log, with duplicates in all files and a message that cannot be handled.
+    """A folder for a stream over a generated log, with duplicates in all files and one message without a handler.
 
-    Files that are to be in one epoch are written as one.
+    The files of one epoch are written as one file.
     """
 
     folder: Path
     shape: Shape
     cut: Cut = field(default_factory=lambda: EACH_ALONE)
+    broker: str = ""
 
     @property
     def place(self) -> TablePlace:
-        return TablePlace(f"sqlite:///{self.folder}/store.db", TABLE)
+        return TablePlace(f"sqlite:///{self.folder}/store.db", "games")
 
     @property
     def out(self) -> Path:
@@ -80,92 +86,82 @@ class World:
 
     @property
     def incoming(self) -> Path:
-        """Where its files are that have come."""
         return self.folder / "incoming"
 
     @property
     def checkpoint(self) -> Path:
-        """Where Spark keeps how far it is."""
         return self.folder / "checkpoint"
 
     def rows(self) -> list[str]:
-        """Return the messages as lines."""
-        rows = [_line(row) for row in generate(4, 160, duplicates=0.3, shuffle=True, seed=self.shape.seed)]
-        return [*rows, json.dumps({"message_id": "mislaid", "type": "Mislaid", "body": {}})]
+        rows = generate(4, 160, duplicates=0.3, shuffle=True, seed=self.shape.seed)
+        lines = [json.dumps(row, default=lambda time: time.isoformat()) for row in rows]
+        return [*lines, json.dumps({"message_id": "mislaid", "type": "Mislaid", "body": {}})]
 
     def begin(self) -> None:
-        """Write the files: those that the first handlers get, and those that come later."""
+        """Write the files of the first handlers to `incoming`, and the others to `later`."""
         rows = self.rows()
         for numbers in self.cut:
-            first = numbers[0]
-            folder = self.incoming if first < OF_FIRST else self.folder / "later"
+            folder = self.incoming if numbers[0] < OF_FIRST else self.folder / "later"
             folder.mkdir(exist_ok=True, parents=True)
-            file = folder / f"{first}.jsonl"
+            file = folder / f"{numbers[0]}.jsonl"
             file.write_text("\n".join(row for number in numbers for row in rows[number::FILES]))
-            os.utime(file, (_BEGUN + first, _BEGUN + first))  # Spark takes files in the order of their times
+            os.utime(file, (_BEGUN + numbers[0],) * 2)  # Spark reads files in the order of their times
 
     @property
     def is_whole(self) -> bool:
-        """Whether all messages have come."""
+        """Whether all messages have been added."""
         return not list((self.folder / "later").iterdir())
 
     @property
     def is_for_the_first(self) -> bool:
-        """Whether none has come of the files that the second handlers get."""
+        """Whether no message of the second handlers has been added."""
         return all(int(file.stem) < OF_FIRST for file in self.incoming.iterdir())
 
-    def let_the_rest_come(self) -> None:
-        """Move the files that come later to where they are taken from, those that are still away."""
+    def add_the_rest(self) -> None:
+        """Add the messages that are not added yet: a driver may have been killed while it added them."""
         for file in sorted((self.folder / "later").glob("*.jsonl")):
             file.rename(self.incoming / file.name)
 
     def source(self, spark: SparkSession) -> DataFrame:
-        """Return the messages as a stream."""
         return open_source(spark, str(self.incoming), "json", max_files=1)
 
-    @property
-    def commits(self) -> int:
-        """How many epochs Spark has committed."""
-        return len(self._committed())
+    def run(self, spark: SparkSession, app: App, partitions: int) -> None:
+        options = BatchOptions(cascade=True, clock=NOW, partitions=partitions, algorithm=self.shape.algorithm)
+        out, checkpoint = str(self.out), str(self.checkpoint)
+        stream = Stream(app, self.place, out, "shots", checkpoint, self.shape.compact_after, options)
+        stream.run(self.source(spark), "available-now")
+
+    def committed(self) -> list[int]:
+        """Return the numbers of the epochs that Spark has committed."""
+        return [int(each.name) for each in (self.checkpoint / "commits").glob("*") if each.name.isdecimal()]
 
     def forget_the_last_commit(self) -> bool:
-        """Leave the checkpoint as when the driver dies after an epoch was published, before Spark knows of it."""
-        epochs = self._committed()
-        if not epochs:
-            return False
-        for name in (f"{max(epochs)}", f".{max(epochs)}.crc"):
+        """Delete the last commit, as if the driver had died before it; return False if there is none."""
+        epochs = self.committed()
+        for name in (f"{max(epochs)}", f".{max(epochs)}.crc") if epochs else ():
             (self.checkpoint / "commits" / name).unlink(missing_ok=True)
-        return True
-
-    def _committed(self) -> list[int]:
-        return [int(each.name) for each in (self.checkpoint / "commits").glob("*") if each.name.isdecimal()]
+        return bool(epochs)
 
     def cut_by_spark(self) -> Cut:
         """Return the files of each epoch that Spark has planned.
 
-        A driver that dies when it has chosen the file of an epoch, and has not noted the epoch yet, leaves the file to
-        the one that is started next, which chooses another one, and plans an epoch of both.
+        A driver may die after it has chosen the file of an epoch, and before it has planned the epoch. The next driver
+        chooses another file, and plans one epoch with both.
         """
         chosen: dict[int, set[int]] = {}
         for log in (self.checkpoint / "sources" / "0").glob("[0-9]*"):
             for line in log.read_text().splitlines()[1:]:
                 entry = json.loads(line)
                 chosen.setdefault(entry["batchId"], set()).add(int(Path(entry["path"]).stem))
-        noted = (self.checkpoint / "offsets").glob("[0-9]*")
-        ends = [
-            json.loads(epoch.read_text().splitlines()[-1])["logOffset"]
-            for epoch in sorted(noted, key=lambda path: int(path.name))
-        ]
+        planned = sorted((self.checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+        ends = [json.loads(epoch.read_text().splitlines()[-1])["logOffset"] for epoch in planned]
         return [
             sorted(file for offset in range(begin + 1, end + 1) for file in chosen[offset])
             for begin, end in pairwise([-1, *ends])
         ]
 
     def look(self) -> Found:
-        """Return all rows of the table, all outcomes, and the files in which they are.
-
-        How many files a round has depends on the partitions, which differ from start to start.
-        """
+        """Return all rows, outcomes, and files without repetitions: their number depends on the partitions."""
         found = look(self.place, self.folder / "kept", self.out)
         rows = {key: _CHECKPOINT.sub(r"\1*", text) for key, text in found.rows.items()}
         return replace(found, rows=rows, files=sorted(set(found.files)))
@@ -173,21 +169,18 @@ class World:
 
 @dataclass(frozen=True)
 class KafkaWorld(World):
-    """The same messages in a topic of two partitions. Epochs go by offsets, so a kill does not cut others."""
-
-    broker: str = ""
+    """The same messages in a topic of two partitions, whose epochs are cut by offset: a kill does not change them."""
 
     @property
     def topic(self) -> str:
         return f"shots-{self.folder.parent.name}-{self.folder.name}"
 
     def begin(self) -> None:
-        """Make the topic, and send what the first handlers get."""
         self.folder.mkdir(parents=True)
         admin = AdminClient({"bootstrap.servers": self.broker})
         for made in admin.create_topics([NewTopic(self.topic, 2, 1, config={"retention.ms": "-1"})]).values():
             made.result()
-        self._send(self._lanes(OF_FIRST))
+        self._send(OF_FIRST)
 
     @property
     def is_whole(self) -> bool:
@@ -197,9 +190,8 @@ class KafkaWorld(World):
     def is_for_the_first(self) -> bool:
         return self._ends() == [len(lane) for lane in self._lanes(OF_FIRST)]
 
-    def let_the_rest_come(self) -> None:
-        """Send what was not sent yet: a driver may have been killed while it sent."""
-        self._send(self._lanes(FILES))
+    def add_the_rest(self) -> None:
+        self._send(FILES)
 
     def source(self, spark: SparkSession) -> DataFrame:
         most = len(self.rows()) // FILES + 1
@@ -211,11 +203,10 @@ class KafkaWorld(World):
     def look(self) -> Found:
         found, own = super().look(), re.compile(rf"{re.escape(self.topic)}(=[\w-]+)?")
         rows = {key: own.sub("*", text) for key, text in found.rows.items()}
-        outcomes = sorted(own.sub("*", each) for each in found.outcomes)
-        return replace(found, rows=rows, outcomes=outcomes)
+        return replace(found, rows=rows, outcomes=sorted(own.sub("*", each) for each in found.outcomes))
 
     def _lanes(self, files: int) -> list[list[str]]:
-        """Return the messages of so many files, by partition: those of a game are in one."""
+        """Return the messages of so many files by partition. All messages of a game are in one partition."""
         rows, lanes = self.rows(), list[list[str]](([], []))
         for row in (row for number in range(files) for row in rows[number::FILES]):
             body = json.loads(row)["body"]
@@ -223,9 +214,9 @@ class KafkaWorld(World):
             lanes[sum(game.encode()) % 2].append(row)
         return lanes
 
-    def _send(self, lanes: Sequence[Sequence[str]]) -> None:
+    def _send(self, files: int) -> None:
         producer = Producer({"bootstrap.servers": self.broker, "enable.idempotence": True})
-        for number, (lane, end) in enumerate(zip(lanes, self._ends(), strict=True)):
+        for number, (lane, end) in enumerate(zip(self._lanes(files), self._ends(), strict=True)):
             for row in lane[end:]:
                 producer.produce(self.topic, row.encode(), partition=number, timestamp=_BEGUN * 1000)
         assert producer.flush(30) == 0
@@ -239,34 +230,18 @@ class KafkaWorld(World):
             client.close()
 
 
-def _line(row: dict[str, object]) -> str:
-    return json.dumps(row, default=lambda time: time.isoformat())
-
-
-ROOT = Path(__file__).parents[2]
-
-
-class Victim(NamedTuple):
-    """What is killed, and whether the stream must be started again then."""
-
-    name: str
-    ends_the_driver: bool
-
-
-EVERYTHING = Victim("driver, Java and workers at once", ends_the_driver=True)
-DRIVER = Victim("driver alone", ends_the_driver=True)
-JAVA = Victim("Java", ends_the_driver=True)
-WORKER = Victim("Python worker", ends_the_driver=False)
+EVERYTHING, DRIVER, JAVA = "driver, Java and workers at once", "driver alone", "Java"
+WORKER = "Python worker"
+"""The only victim after which the stream continues without a restart."""
 
 
 class Driver:
-    """A process that runs a stream, in a group of its own."""
+    """A process that runs a stream, in its own group."""
 
     def __init__(self, world: World, *, cores: int, partitions: int) -> None:
-        broker = world.broker if isinstance(world, KafkaWorld) else ""
-        arguments = map(str, (world.folder, *world.shape, cores, partitions, broker))
+        arguments = map(str, (world.folder, *world.shape, cores, partitions, world.broker))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.stream_kills.driver", *arguments],
+            [sys.executable, "-m", "tests.stream_kills.world", *arguments],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
@@ -276,46 +251,55 @@ class Driver:
         )
 
     def wait_until_ready(self) -> None:
-        """Wait until Spark has started, or the driver ended."""
+        """Wait until Spark has started, or the driver has ended."""
         assert self._process.stdout is not None
         self._process.stdout.readline()
 
     def has_ended(self, seconds: float) -> bool:
-        """Wait so long at most; say whether it has ended."""
+        """Wait up to so many seconds; return whether the driver has ended."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         return self._process.poll() is not None
 
-    def kill(self, victim: Victim, chance: Random) -> bool:
-        """Send SIGKILL; say whether there was something to be killed."""
-        java = _children(self._process.pid)
+    def kill(self, victim: str, chance: Random) -> bool:
+        """Send SIGKILL; return whether the victim was running."""
+        java = children(self._process.pid)
+        below = [pid for each in java for pid in children(each)]
+        workers = [
+            worker for parent in below for worker in children(parent) or [parent]
+        ]  # the first forks the others
         pids = {
-            EVERYTHING: [*self._workers(), *java, self._process.pid],
+            EVERYTHING: [*workers, *java, self._process.pid],
             DRIVER: [self._process.pid],
             JAVA: java,
-            WORKER: [chance.choice(self._workers() or [0])],
+            WORKER: [chance.choice(workers)] if workers else [],
         }[victim]
         killed = False
-        for pid in filter(None, pids):
+        for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 killed = True
         return killed
 
     def end(self) -> str:
-        """Wait for the end, and return what it had to complain about; empty when it did all that it should."""
+        """Wait for the end; return the standard error of a driver that failed or was killed, otherwise nothing."""
         complaints = self._process.communicate()[1]
         return complaints if self._process.returncode else ""
 
-    def _workers(self) -> list[int]:
-        """Return Python's processes below Java that have none below them: the workers, or their parent alone."""
-        below = [pid for java in _children(self._process.pid) for pid in _children(java)]
-        return [worker for parent in below for worker in _children(parent) or [parent]]
+
+def main(arguments: list[str]) -> None:
+    folder, seed, algorithm, compact_after, cores, partitions, broker = arguments
+    shape = Shape(int(seed), cast("AlgorithmName", algorithm), int(compact_after))
+    world = (KafkaWorld if broker else World)(Path(folder), shape, broker=broker)
+    spark = build_session(f"local[{cores},20]", log_file=world.folder / "spark.log", settings=QUICK)
+    print("ready", flush=True)
+    if not world.is_whole:
+        if world.is_for_the_first:
+            world.run(spark, first, int(partitions))
+        world.add_the_rest()
+    world.run(spark, second, int(partitions))
+    spark.stop()
 
 
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
-    return found
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -9,5 +9,4 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def started(out: Path | str, token: str = "token") -> BatchRecord:
-    """Return the record of the batch `night`, of which no round is committed."""
     return BatchRecord("night", "", str(out), token, BatchStatus.STARTED, 0, NOW, NOW, {})

@@ -14,8 +14,6 @@ TIME = 1_795_360_880_010
 
 @dataclass(frozen=True)
 class WrittenCheckpoint:
-    """The folder of a checkpoint."""
-
     folder: Path
 
     @classmethod
@@ -30,13 +28,11 @@ class WrittenCheckpoint:
         return Checkpoint(str(self.folder))
 
     def plan(self, epoch: int, *offsets: object, version: str = "v1", watermark: int = 0) -> None:
-        """Write the offsets of an epoch."""
         lines = [offset if isinstance(offset, str) else json.dumps(offset) for offset in offsets]
         settings = json.dumps({"batchWatermarkMs": watermark, "conf": {}})
         (self.folder / "offsets" / str(epoch)).write_text("\n".join([version, settings, *lines]))
 
     def plan_files(self, epoch: int, *files: str) -> None:
-        """Write the offsets of an epoch over files, and their names."""
         self.list_files(str(epoch), [(epoch, file) for file in files])
         self.plan(epoch, {"logOffset": epoch})
 

@@ -22,7 +22,6 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def output(name: str, sequence: int, type_: str = "Hit", body: str | None = None) -> dict[str, Any]:
-    """Return an output as it lies in outcomes."""
     return {
         "message_id": name, "type": type_, "body": body or f'{{"number": {sequence}}}', "sequence": sequence,
         "enqueued_at": _AT + timedelta(seconds=sequence), "headers": [("trace", name)],
@@ -30,7 +29,6 @@ def output(name: str, sequence: int, type_: str = "Hit", body: str | None = None
 
 
 def outcome(business_id: str, *outputs: Mapping[str, Any], handler: str = "ShootingRange") -> dict[str, Any]:
-    """Return the outcome of a message that published some outputs."""
     return {
         "message_id": f"m-{business_id}-{outputs[0]['sequence'] if outputs else 0}", "type": "FireAt",
         "handler": handler, "business_id": business_id, "status": "processed", "outputs": list(outputs),
@@ -81,7 +79,7 @@ def write_round(out: Path, record: BatchRecord, number: int, rows: Rows) -> None
     folder = out / f"batch_id={record.batch_id}" / f"round={number}"
     folder.mkdir(parents=True)
     for part in range(2):
-        some = [dict(row) for row in rows if hash_of(row["business_id"]) % 2 == part]
+        some = [dict(row) for row in rows if hash_of(row["business_id"] or "") % 2 == part]
         pq.write_table(pa.Table.from_pylist(some, ARROW_OUTCOME), folder / f"part-{part}.parquet")
     sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
     (folder / mark_of(record.token, sizes)).touch()

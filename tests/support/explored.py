@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from eventstore import Table, connect, drive
 from handlers import App
 from runtime import Envelope
@@ -30,23 +27,10 @@ from runtime.publishing.records import Publications
 from runtime.retries import RetryPolicy
 from samples.shooting_range import app as shooting_range
 from tests.support.clocks import FrozenClock
+from tests.support.done_batches import write_round
 
 TABLE = "games"
 GAME = str(UUID(int=1, version=4))
-OUTCOME = pa.schema(
-    [
-        *((name, pa.string()) for name in ("message_id", "type", "handler", "business_id")),
-        *((name, pa.string()) for name in ("status", "reason", "error")),
-        ("version", pa.int64()),
-        ("outputs", pa.list_(pa.struct([
-            *((name, pa.string()) for name in ("message_id", "type", "body")),
-            ("sequence", pa.int64()),
-            ("enqueued_at", pa.timestamp("us", tz="UTC")),
-            ("headers", pa.map_(pa.string(), pa.string())),
-        ]))),
-        ("delivery", pa.string()),
-    ]
-)  # fmt: skip
 
 
 @dataclass
@@ -117,9 +101,6 @@ class Explored:
         return all_outcomes
 
     def write(self, record: BatchRecord, number: int, outcomes: Sequence[Outcome]) -> None:
-        """Write the outcomes of a round, as a batch does."""
-        folder = Path(record.out) / f"batch_id={record.batch_id}" / f"round={number}"
-        folder.mkdir(parents=True)
         rows = [
             {
                 "message_id": each.envelope.message_id,
@@ -134,7 +115,7 @@ class Explored:
                     {
                         **one._asdict(),
                         "enqueued_at": to_datetime(one.enqueued_at),
-                        "headers": list(one.headers.items()),
+                        "headers": [*one.headers.items()],
                     }
                     for one in each.outputs
                 ],
@@ -142,8 +123,7 @@ class Explored:
             }
             for each in outcomes
         ]
-        pq.write_table(pa.Table.from_pylist(rows, OUTCOME), folder / "part-0.parquet")
-        (folder / f"_batch-{record.token}-0").touch()
+        write_round(Path(record.out), record, number, rows)
 
     def publication(self, record: BatchRecord, target: str, *, why: str = "") -> None:
         """Record that two of four slices were sent, and one output was refused."""

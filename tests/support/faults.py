@@ -1,15 +1,16 @@
-"""Faults for Spark's workers: tables that fail at a chosen call. They pickle, so that a batch can take them along."""
+"""Faults for Spark's workers: tables that fail at a chosen call. They can be pickled, so batches can carry them."""
+
+from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
-from eventstore import Operation, Table
+from eventstore import InterceptedTable, Operation, Table
 from runtime.algorithms.outbox.entity import ENTITY
 from runtime.spark.worker.outcomes import MAX_BYTES, PartJob
 from tests.support.outcome_rows import batch, outcome
@@ -19,45 +20,16 @@ class WorkerDiedError(Exception):
     """Stands for a worker that died."""
 
 
-@dataclass(frozen=True)
-class DieOnceAfterAppend:
-    """Wrap a table so that the first append of a handler's streams is committed, and then the worker fails.
-
-    `marker` is a file that remembers, over all processes, that it has happened.
-    """
-
-    marker: str
-    handler: str
-
-    def __call__(self, table: Table) -> Table:
-        return _DyingTable(table, self)
-
-
-class _DyingTable:
-    def __init__(self, table: Table, fault: DieOnceAfterAppend) -> None:
-        self._table = table
-        self._fault = fault
-
-    def __getattr__(self, name: str):
-        return getattr(self._table, name)
-
-    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
-        etags = await self._table.transact(partition_key, operations)
-        if partition_key.startswith(self._fault.handler) and _is_first(self._fault.marker):
-            message = "the worker died after its append"
-            raise WorkerDiedError(message)
-        return etags
-
-
 Sign = Callable[[str, Sequence[Operation]], bool]
 """Says by its partition key and operations whether a transaction is the one to die after."""
 
 
 @dataclass(frozen=True)
 class DieOnceAfter:
-    """Wrap a table so that a worker fails after the first transaction of a kind is committed, by whatever process.
+    """Wraps a table: after the first transaction of a kind is committed by any process, the worker fails.
 
-    With `driver`, a process id, it is the driver that dies, by SIGKILL.
+    `marker` is a file that records, for all processes, that it has happened. With `driver`, a process id, the driver is
+    killed by SIGKILL instead.
     """
 
     marker: str
@@ -73,41 +45,42 @@ class DieOnceAfter:
             return
         if self.driver is not None:
             os.kill(self.driver, signal.SIGKILL)
-        message = "the worker died after its transaction"
-        raise WorkerDiedError(message)
+        raise WorkerDiedError("the worker died after its transaction")
 
 
-class _FailingTable:
+class _FailingTable(InterceptedTable):
     def __init__(self, table: Table, fault: DieOnceAfter) -> None:
-        self._table = table
+        super().__init__(table)
         self._fault = fault
 
-    def __getattr__(self, name: str):
-        return getattr(self._table, name)
-
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
-        etags = await self._table.transact(partition_key, operations)
+        etags = await super().transact(partition_key, operations)
         self._fault.after(partition_key, operations)
         return etags
 
 
+def appends_a_shot(partition_key: str, _: Sequence[Operation]) -> bool:
+    """Return whether a stream of the shooting range is written."""
+    return partition_key.startswith("ShootingRange-")
+
+
 def stores_an_entity(partition_key: str, operations: Sequence[Operation]) -> bool:
-    """Say whether what messages did is stored, with outputs that wait."""
+    """Return whether an entity is stored with outputs that are not finished."""
     return _pending(operations) > 0
 
 
 def finishes_an_entity(partition_key: str, operations: Sequence[Operation]) -> bool:
-    """Say whether the messages of an entity are marked as finished."""
+    """Return whether the messages of an entity are marked as finished."""
     return _is_entity(operations) and _pending(operations) == 0
 
 
 def creates_tokens(partition_key: str, operations: Sequence[Operation]) -> bool:
-    """Say whether tokens of outputs are created, while that of their parent is there."""
+    """Return whether tokens of outputs are created."""
     return partition_key.startswith("tokens.") and len(operations) > 1
 
 
 def finishes_elsewhere(partition_key: str, operations: Sequence[Operation]) -> bool:
-    """Say whether a token is deleted, or messages are added to the deduplication store."""
+    """Return whether a token is deleted, or a message is added to the deduplication store."""
     return not _is_entity(operations) and not creates_tokens(partition_key, operations)
 
 
@@ -128,30 +101,15 @@ class CountCalls:
     folder: str
 
     def __call__(self, table: Table) -> Table:
-        return _CountedTable(table, Path(self.folder))
+        def count(name: str, *_: object) -> None:
+            with Path(self.folder, f"{os.getpid()}.calls").open("a") as file:
+                file.write(f"{name}\n")
+
+        return InterceptedTable(table, before=count)
 
     def calls(self, name: str) -> int:
-        """Return how often a call was made, by all processes."""
         lines = [line for file in Path(self.folder).glob("*.calls") for line in file.read_text().splitlines()]
         return lines.count(name)
-
-
-class _CountedTable:
-    def __init__(self, table: Table, folder: Path) -> None:
-        self._table = table
-        self._folder = folder
-
-    def __getattr__(self, name: str):
-        found = getattr(self._table, name)
-        if not callable(found):
-            return found
-
-        def call(*arguments: Any, **options: Any):
-            with (self._folder / f"{os.getpid()}.calls").open("a") as file:
-                file.write(f"{name}\n")
-            return found(*arguments, **options)
-
-        return call
 
 
 def as_outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,8 +1,9 @@
-"""A driver that is killed: runs a batch in a process of its own, and ends it by SIGKILL when it comes to a step.
+"""A driver in its own process that ends itself by SIGKILL at a step.
 
 Usage: python -m tests.support.killed_driver STORE TABLE OUT LOG BATCH_ID CLOCK STEP [ALGORITHM]
 
-The step AMID_SECOND_PASS is when the first token was deleted, or id added, by a worker, which kills the driver.
+The log LETTERS is a redrive of all dead letters. The step AMID_SECOND_PASS is after a worker has deleted the first
+token, or added the first message id to the deduplication store.
 """
 
 import os
@@ -10,13 +11,15 @@ import signal
 import sys
 from pathlib import Path
 
-from runtime.spark import build_session, run_batch
+from runtime.spark import build_session, redrive, run_batch
 from samples.shooting_range import app
+from tests.integration.spark import test_redriving_letters
 from tests.plugins.spark import QUICK
 from tests.support.clocks import FrozenClock
 from tests.support.faults import DieOnceAfter, finishes_elsewhere
 
 AMID_SECOND_PASS = "amid the second pass"
+LETTERS = "letters"
 
 
 def main(arguments: list[str]) -> None:
@@ -29,12 +32,17 @@ def main(arguments: list[str]) -> None:
 
     amid = DieOnceAfter(str(Path(out).with_name("moved")), finishes_elsewhere, driver=os.getpid())
     spark = build_session("local[2]", log_file=Path(out).with_name("killed.log"), settings=QUICK)
-    run_batch(
-        spark, log, app, store=store, table=table, out=out, batch_id=batch_id, cascade=True,
-        clock=FrozenClock(int(clock)), step=die_at, partitions=2,
-        algorithm=algorithm[0] if algorithm else "state-based",
-        wrap=amid if last_step == AMID_SECOND_PASS else None,
-    )  # fmt: skip
+    given = {
+        "store": store, "table": table, "out": out, "batch_id": batch_id, "clock": FrozenClock(int(clock)),
+        "step": die_at, "partitions": 2,
+    }  # fmt: skip
+    if log == LETTERS:
+        redrive(spark, test_redriving_letters.app, **given)
+    else:
+        wrap = amid if last_step == AMID_SECOND_PASS else None
+        run_batch(
+            spark, log, app, cascade=True, algorithm=(algorithm or ["state-based"])[0], wrap=wrap, **given
+        )
 
 
 if __name__ == "__main__":

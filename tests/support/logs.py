@@ -38,6 +38,5 @@ def write_lines(path: Path, rows: Iterable[dict[str, Any] | str]) -> str:
 
 
 def generated(path: Path, games: int, messages: int, **options: Any) -> str:
-    """Write a generated log."""
     rows = generate(games, messages, **options)
     return write_lines(path, ({**row, "enqueued_at": row["enqueued_at"].isoformat()} for row in rows))

@@ -37,7 +37,6 @@ def published(outcomes: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def all_outcomes(outcomes: DataFrame) -> list[tuple[Any, ...]]:
-    """Return all outcomes in a form that can be compared, sorted."""
     rows = outcomes.collect()
     return sorted(repr(row.asDict(recursive=True)) for row in rows)  # type: ignore[misc]
 
@@ -93,5 +92,4 @@ async def _entities(url: str, table: str) -> dict[str, bytes]:
 
 
 def entities(url: str, table: str) -> dict[str, bytes]:
-    """Return the state of each entity."""
     return asyncio.run(_entities(url, table))

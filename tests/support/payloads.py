@@ -41,12 +41,10 @@ def counted_bytes(operations: list[Operation]) -> int:
 
 
 def wide_row(count: int) -> Operation:
-    """Return the insert of a row with so many properties."""
     return Operation.insert("r", {f"P{number}": 1 for number in range(count)})
 
 
 def rows(count: int) -> list[Operation]:
-    """Return the inserts of so many rows."""
     return [Operation.insert(f"r{number}", {"P": number}) for number in range(count)]
 
 

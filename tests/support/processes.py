@@ -13,8 +13,6 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 class Program:
-    """A program that runs."""
-
     def __init__(self, source: str, *arguments: object) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", source, *map(str, arguments)],
@@ -37,7 +35,6 @@ class Program:
         return line[:-1]
 
     def tell(self, order: str) -> None:
-        """Give it a line to read."""
         self._orders.write(f"{order}\n")
         self._orders.flush()
 

@@ -27,38 +27,28 @@ from tests.unit.runtime.tables import memory_table
 
 
 class Paid(Message):
-    """Somebody pays an amount."""
-
     account: str
     amount: int
 
 
 class Booked(Message):
-    """An amount is entered into a book."""
-
     book: str
     amount: int
     fee: Decimal
 
 
 class Audited(Message):
-    """A book reached a round number because of an account."""
-
     account: str
     total: int
 
 
 class Balance(State):
-    """What was paid."""
-
     balance: int = 0
     audits: int = 0
     luck: int = 0
 
 
 class Total(State):
-    """What was booked."""
-
     total: int = 0
     entries: tuple[int, ...] = ()
 
@@ -95,8 +85,6 @@ class Account(Handler[Balance]):
 
 
 class Book(Handler[Total]):
-    """The entries of one book."""
-
     @handles(by="book")
     def book(self, state: Total, message: Booked, context: Context) -> Total:
         total = state.total + message.amount
@@ -122,8 +110,6 @@ def bank(rule: str) -> App:
 
 @dataclass
 class World:
-    """A table with a history, and the messages that made it."""
-
     table: Table = field(default_factory=memory_table)
     log: list[Envelope] = field(default_factory=list)
     second: int = 0
@@ -151,23 +137,18 @@ class World:
 
 @dataclass
 class Found:
-    """What a reprocessing found."""
-
     rows: list[Outcome]
 
     @property
     def documents(self) -> list[tuple[Outcome, dict[str, Any]]]:
-        """The differences."""
         return [(each, json.loads(each.error or "")) for each in self.rows if each.status is Status.PROCESSED]
 
     @property
     def objects(self) -> set[tuple[str | None, str | None]]:
-        """The objects of which anything differs."""
         return {(each.handler, each.business_id) for each, _ in self.documents}
 
     @property
     def same(self) -> int:
-        """The number of equal versions."""
         return sum(each.status is Status.DUPLICATE and each.version is not None for each in self.rows)
 
 

@@ -83,8 +83,6 @@ class Driver:
 
 @dataclass(frozen=True)
 class _Connection:
-    """The connection of a driver to its ledger."""
-
     the_ledger: Ledger
 
     @property
@@ -97,8 +95,6 @@ class _Connection:
 
 @dataclass(frozen=True)
 class _Here:
-    """A DataFrame of one row, whose task runs here."""
-
     fold: Any = None
 
     def mapInArrow(self, fold: Any, _: object) -> _Here:  # noqa: N802 - Spark's name
@@ -109,7 +105,6 @@ class _Here:
 
 
 def run(job: PartJob, rows: Sequence[pa.RecordBatch] = ()) -> Sequence[OutcomeFile]:
-    """Run a task that writes a file."""
     return [OutcomeFile(**row) for rows in job.run(rows) for row in _with_dicts(rows)]
 
 

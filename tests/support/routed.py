@@ -13,28 +13,30 @@ LogRow = Mapping[str, Any]
 """A row of a log, with the columns that it has; `enqueued_at` in microseconds, `headers` as a mapping."""
 
 
+_TYPES = {"sequence": pa.int64(), "enqueued_at": pa.timestamp("us", tz="UTC")}
+
+
+def fold_schema(body: pa.DataType) -> pa.Schema:
+    """Return the columns that a fold reads, with bodies of text or of bytes."""
+    types = {**_TYPES, "body": body}
+    return pa.schema([(name, types.get(name, pa.string())) for name in FOLD_COLUMNS])
+
+
 def routed(app: App, rows: Iterable[LogRow], body: pa.DataType | None = None) -> list[pa.RecordBatch]:
-    """Give rows of a log as a worker gets them, those of a stream together; `body` is the type of the column."""
-    types = {"body": body, "sequence": pa.int64(), "enqueued_at": pa.timestamp("us", tz="UTC")}
-    found = sorted((each for row in rows for each in _routed(app, row)), key=_stream)
-    columns = {name: [row.get(name) for row in found] for name in FOLD_COLUMNS}
-    given: list[pa.RecordBatch] = pa.table(
-        {name: pa.array(column, types.get(name) or pa.string()) for name, column in columns.items()}
-    ).to_batches()
+    """Return rows of a log as a worker gets them, grouped by stream; `body` is the type of the column."""
+    found = sorted((each for row in rows for each in routes_of(app, row)), key=_stream)
+    given: list[pa.RecordBatch] = pa.Table.from_pylist(found, fold_schema(body or pa.string())).to_batches()
     return given
 
 
 def rows_of(handler: str, business_ids: Iterable[str], **columns: Iterable[Any]) -> list[pa.RecordBatch]:
-    """Give rows of one handler as a worker gets them, from their columns as they are; the others hold nothing."""
+    """Return rows of one handler as a worker gets them, from their columns. Missing columns hold nulls."""
     ids = list(business_ids)
-    types = dict.fromkeys(FOLD_COLUMNS, pa.string()) | {
-        "body": None, "sequence": pa.int64(), "enqueued_at": pa.timestamp("us", tz="UTC")
-    }  # fmt: skip
     found: dict[str, Any] = dict.fromkeys(FOLD_COLUMNS, [None] * len(ids)) | columns
     found |= {"handler": [handler] * len(ids), "business_id": ids, "sequence": range(len(ids))}
-    given: list[pa.RecordBatch] = pa.table(
-        {name: pa.array(list(found[name]), types[name]) for name in FOLD_COLUMNS}
-    ).to_batches()
+    body = pa.array(list(found["body"])).type
+    arrays = [pa.array(list(found[field.name]), field.type) for field in fold_schema(body)]
+    given: list[pa.RecordBatch] = pa.table(arrays, names=FOLD_COLUMNS).to_batches()
     return given
 
 
@@ -42,7 +44,8 @@ def _stream(row: LogRow) -> tuple[str, str]:
     return row["handler"] or "", row["business_id"] or ""
 
 
-def _routed(app: App, row: LogRow) -> Iterator[LogRow]:
+def routes_of(app: App, row: LogRow) -> Iterator[LogRow]:
+    """Yield a row for each handler of a row, or one without a handler."""
     routes = {} if row.get("problem") else {route.handler: route for route in app.routes(row["type"])}
     wanted = None if row.get("problem") else row.get("handler")
     takers: list[str | None] = [wanted] if wanted is not None else [*routes] or [None]

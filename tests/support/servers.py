@@ -9,11 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
@@ -22,10 +20,10 @@ from typing import Any, NamedTuple
 
 from runtime.documents import open_place
 from samples.orders.__main__ import FOLDER, Places, run, run_live
+from tests.plugins.azurite import azurite_binary, free_port, running_azurite
+from tests.plugins.redis import RedisServer, redis_program
+from tests.support.campaigns import ROOT
 
-_ROOT = Path(__file__).parents[2]
-_START_SECONDS = 60
-_END_SECONDS = 30
 _CONTAINER = "documents"
 
 
@@ -39,43 +37,27 @@ class MissingServersError(Exception):
 @contextmanager
 def running_servers() -> Iterator[Places]:
     """Start all servers, yield their URLs, and stop them. Raises `MissingServersError`."""
-    programs = {name: find() for name, find in _PROGRAMS.items()}
-    missing = [name for name, program in programs.items() if program is None]
-    if missing:
+    os.environ["PATH"] = os.pathsep.join([str(ROOT / ".make" / "node"), os.environ.get("PATH", os.defpath)])
+    found = {
+        "Azurite": azurite_binary("table"),
+        "PostgreSQL": postgresql_programs(),
+        "Redis": redis_program(),
+    }
+    if missing := [name for name, program in found.items() if program is None]:
         raise MissingServersError(missing)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="orders-")))
-        tables, blobs = (stack.enter_context(azurite(each, folder)) for each in ("table", "blob"))
+        redis = RedisServer(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="orders-"))))
+        tables, blobs = (stack.enter_context(running_azurite(each)) for each in ("table", "blob"))
         documents = f"azurite://{blobs}/{_CONTAINER}/orders"
         open_place(documents).files.create_dir(_CONTAINER)
+        stack.callback(redis.kill)
+        redis.start()
         yield Places(
             store=f"azurite://{tables}",
             documents=documents,
             warehouse=stack.enter_context(postgresql()),
-            keys=stack.enter_context(redis(folder)),
+            keys=redis.url,
         )
-
-
-@contextmanager
-def azurite(service: str, folder: Path) -> Iterator[str]:
-    """Run Azurite's service `table` or `blob`; yield host and port."""
-    port = free_port()
-    command = [_needed("Azurite", azurite_program(service)), f"--{service}Host", "127.0.0.1"]
-    command += [f"--{service}Port", str(port), "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
-    command += ["--inMemoryPersistence"]
-    path = os.pathsep.join([str(_ROOT / ".make" / "node"), os.environ.get("PATH", os.defpath)])
-    with _server(command, port, folder / f"azurite-{service}.log", {**os.environ, "PATH": path}):
-        yield f"127.0.0.1:{port}"
-
-
-@contextmanager
-def redis(folder: Path) -> Iterator[str]:
-    """Run Redis with an fsync after each change; yield its URL."""
-    port = free_port()
-    command = [_needed("Redis", redis_program()), "--bind", "127.0.0.1", "--port", str(port), "--save", ""]
-    command += ["--dir", str(folder), "--appendonly", "yes", "--appendfsync", "always"]
-    with _server(command, port, folder / "redis.log", os.environ):
-        yield f"redis://127.0.0.1:{port}/0"
 
 
 @contextmanager
@@ -96,7 +78,9 @@ class PostgresServer(NamedTuple):
 @contextmanager
 def postgresql_server(*settings: str) -> Iterator[PostgresServer]:
     """Run PostgreSQL with additional settings, such as `fsync = on`."""
-    programs, port = Path(_needed("PostgreSQL", postgresql_programs())), free_port()
+    programs, port = postgresql_programs(), free_port()
+    if programs is None:
+        raise MissingServersError(["PostgreSQL"])
     user: dict[str, Any] = {}
     if os.geteuid() == 0:
         user = {"user": "nobody", "group": "nogroup", "extra_groups": []}
@@ -105,7 +89,7 @@ def postgresql_server(*settings: str) -> Iterator[PostgresServer]:
             shutil.chown(folder, "nobody", "nogroup")
 
         def control(program: str, *arguments: str) -> None:
-            _run([str(programs / program), "-D", f"{folder}/data", *arguments], folder, user)
+            _run([f"{programs}/{program}", "-D", f"{folder}/data", *arguments], folder, user)
 
         control("initdb", "-U", "postgres", "--auth=trust", "--no-sync", "-E", "UTF8")
         place = "listen_addresses = '127.0.0.1'", f"port = {port}", f"unix_socket_directories = '{folder}'"
@@ -118,16 +102,6 @@ def postgresql_server(*settings: str) -> Iterator[PostgresServer]:
             control("pg_ctl", "stop", "-m", "fast")
 
 
-def azurite_program(service: str = "table") -> str | None:
-    """Return the path of a service's program, from the clone or `PATH`."""
-    own = _ROOT / "node_modules" / ".bin" / f"azurite-{service}"
-    return shutil.which(own) or shutil.which(f"azurite-{service}")
-
-
-def redis_program() -> str | None:
-    return shutil.which(_ROOT / ".make" / "redis" / "redis-server") or shutil.which("redis-server")
-
-
 def postgresql_programs() -> str | None:
     """Return the folder of the programs, from the package pgserver or Debian's."""
     package = find_spec("pgserver")
@@ -135,22 +109,6 @@ def postgresql_programs() -> str | None:
     folders = [Path(each, "pginstall", "bin") for each in places]
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     return next((str(folder) for folder in folders if (folder / "initdb").exists()), None)
-
-
-_PROGRAMS = {"Azurite": azurite_program, "PostgreSQL": postgresql_programs, "Redis": redis_program}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _needed(name: str, program: str | None) -> str:
-    if program is None:
-        raise MissingServersError([name])
-    return program
 
 
 def _run(command: Sequence[str], folder: str, user: Mapping[str, Any]) -> None:
@@ -162,37 +120,6 @@ def _run(command: Sequence[str], folder: str, user: Mapping[str, Any]) -> None:
         if done.returncode:
             said.seek(0)
             raise ChildProcessError(f"{command[0]} failed:\n{said.read()}")
-
-
-@contextmanager
-def _server(command: Sequence[str], port: int, log: Path, environment: Mapping[str, str]) -> Iterator[None]:
-    """Run a server in the foreground; yield once it accepts connections, and stop it."""
-    with log.open("wb") as said:
-        process = subprocess.Popen(
-            command, cwd=log.parent, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment
-        )
-    try:
-        _wait(process, port, log)
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise ChildProcessError(f"{process.args!r} did not start:\n{log.read_text(errors='replace')}")
 
 
 def main() -> None:

@@ -37,5 +37,4 @@ def stream(place: Place, incoming: Path | str, format_: SourceFormat = "json", *
 
 
 def outcomes(place: Place) -> DataFrame:
-    """Return all outcomes that readers see."""
     return place.spark.read.parquet(place.out)

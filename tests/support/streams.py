@@ -15,12 +15,10 @@ def event(number: int, properties: Mapping[str, Value] = NOTHING, *, id: str | N
 
 
 def events(first: int, last: int) -> list[EventData]:
-    """Return numbered events without ids."""
     return [event(number) for number in range(first, last + 1)]
 
 
 def events_with_ids(first: int, last: int) -> list[EventData]:
-    """Return numbered events, each with an id."""
     return [event(number, id=f"id-{number}") for number in range(first, last + 1)]
 
 
@@ -30,7 +28,6 @@ def versions(found: Any) -> list[int]:
 
 
 async def collect(items: Any) -> list[Any]:
-    """Return all that an asynchronous iterator yields."""
     return [item async for item in items]
 
 

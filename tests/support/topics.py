@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic, TopicPartition
 
@@ -20,8 +20,6 @@ OF_TWO_GAMES = [*ROWS, fire(4, 1)]
 
 @dataclass
 class Topic:
-    """A topic of its own for a test."""
-
     server: KafkaServer
     name: str
 
@@ -56,7 +54,6 @@ class Topic:
         assert producer.flush(10) == 0
 
     def delete_before(self, offset: int) -> None:
-        """Delete records as retention does."""
         for done in self.admin.delete_records([TopicPartition(self.name, 0, offset)]).values():
             done.result()
 
@@ -73,3 +70,26 @@ class Topic:
         while self.name in self.admin.list_topics(timeout=10).topics and time.monotonic() < deadline:
             time.sleep(0.1)
         self.make(partitions)
+
+
+def committed(brokers: str, topic: str) -> list[Any]:
+    """Return the records of a topic that a reader with `read_committed` sees."""
+    settings = {"group.id": "reader", "enable.partition.eof": True, "isolation.level": "read_committed"}
+    consumer = Consumer({"bootstrap.servers": brokers, "log_level": 0, **settings})
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
+        found, ended = [], 0
+        while ended < len(partitions):
+            record = consumer.poll(30)
+            if record is None:
+                raise TimeoutError("An open transaction hides records.")
+            if (error := record.error()) is None:
+                found.append(record)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended += 1
+            else:  # a broker was killed before
+                assert error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN), error
+        return found
+    finally:
+        consumer.close()

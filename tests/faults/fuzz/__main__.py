@@ -12,7 +12,6 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Fuzz a target for some time, and return the exit code."""
     try:
         import atheris
     except ImportError:

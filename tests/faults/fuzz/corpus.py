@@ -15,7 +15,6 @@ def inputs(name: str) -> list[bytes]:
 
 
 def keep(name: str, data: bytes) -> Path:
-    """Keep an input of a target."""
     path = FOLDER / name / sha256(data).hexdigest()[:16]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)

@@ -43,8 +43,6 @@ class Target:
 
 
 class Everything(State):
-    """A state with a field of each kind."""
-
     text: str = ""
     number: int = 0
     fraction: float = 0.0

@@ -18,15 +18,11 @@ class Count(State):
 
 
 class Named(Message):
-    """A message for an object that is named by text."""
-
     name: str
     amount: int = 1
 
 
 class Numbered(Message):
-    """A message for an object that is named by a number."""
-
     number: StrictInt
     amount: int = 1
 

@@ -45,7 +45,6 @@ class HostileMessage:
         return [(canonical(self.columns["message_id"]), self.end)]
 
     def envelope(self) -> Envelope:
-        """Return it as it comes off a queue."""
         columns = self.columns
         return Envelope.of(
             columns["message_id"],
@@ -73,7 +72,6 @@ def lines() -> list[HostileLine]:
 
 
 def messages() -> list[HostileMessage]:
-    """Return the messages of the corpus, with bodies of text."""
     return [
         HostileMessage(each["why"], _all_whole(each["message"]), each["end"])
         for each in _read("messages.jsonl")

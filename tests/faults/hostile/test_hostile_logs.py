@@ -16,7 +16,6 @@ pytestmark = pytest.mark.thorough
 
 
 def table(given, body) -> pa.Table:
-    """Return messages as a table with the columns of a log."""
     headers = pa.map_(pa.string(), pa.string())
     types = {"message_id": pa.string(), "type": pa.string(), "body": body, "business_id": pa.string()}
     rows = [{**each.columns, "headers": list((each.columns.get("headers") or {}).items())} for each in given]

@@ -26,8 +26,8 @@ from runtime.spark.worker.job import FoldJob
 from runtime.versions.stream import summaries
 from tests.faults.hostile.app import app
 from tests.faults.hostile.corpus import End, HostileMessage, messages, packed_messages
-from tests.faults.without_spark import fold_schema
 from tests.support.names import new_name
+from tests.support.routed import fold_schema
 
 ALGORITHMS: tuple[AlgorithmName, ...] = ("state-based", "outbox", "deduplication-store", "tokens")
 ONE_QUICKLY = ["state-based", *[pytest.param(each, marks=pytest.mark.thorough) for each in ALGORITHMS[1:]]]
@@ -55,7 +55,6 @@ def rows(given: Sequence[HostileMessage]) -> Iterator[dict[str, Any]]:
 def fold(
     place: TablePlace, algorithm: AlgorithmName, given: Sequence[HostileMessage], body: Any
 ) -> Counter[End]:
-    """Return how messages end in one partition of a batch."""
     routed = sorted(rows(given), key=lambda row: (row["handler"], row["business_id"] or ""))
     connection = Connection(place)
     for row in routed:

@@ -17,7 +17,6 @@ def store_url(request, tmp_path):
 
 @pytest.fixture(params=["sqlite", pytest.param("azurite", marks=pytest.mark.thorough)])
 def shared_url(request, tmp_path):
-    """Give the url of a store that several processes can use."""
     return (
         request.getfixturevalue("azurite_url")
         if request.param == "azurite"

@@ -23,15 +23,14 @@ from runtime.ledger.ledger import Ledger
 from runtime.serve.messages import Countable, open_source
 from tests.serve_kills.world import (
     BROKERS,
-    REPOSITORY,
     AzureQueues,
     Broker,
     KafkaBroker,
     Served,
     differences,
     entries,
-    wait_until,
 )
+from tests.support.campaigns import ROOT, wait_until
 
 SENT = list(islice(entries(Random(1), 5, 10**9), 120))
 
@@ -165,7 +164,7 @@ def consistent(folder: Path, *arguments: str, given: str = "") -> subprocess.Com
     command = [sys.executable, "-m", "runtime", "serve", "--app", "tests.serve_kills.apps:app"]
     command += ["--store", f"sqlite:///{folder}/store.db", "--table", "accounts", *arguments]
     return subprocess.run(
-        command, cwd=REPOSITORY, input=given, capture_output=True, text=True, timeout=100, check=False
+        command, cwd=ROOT, input=given, capture_output=True, text=True, timeout=100, check=False
     )
 
 
@@ -194,7 +193,7 @@ def test_a_pipe_is_handled_as_it_comes(tmp_path):
     command += ["--store", f"sqlite:///{tmp_path}/store.db", "--table", "accounts"]
     with subprocess.Popen(
         [*command, "--from", "stdin:", "--publish", "stdout:"],
-        cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdin
         assert process.stdout

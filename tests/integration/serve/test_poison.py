@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runtime.supervision import fatal_messages
-from tests.serve_kills.world import REPOSITORY
+from tests.support.campaigns import ROOT
 
 APP = """
 import os, signal, time
@@ -63,7 +63,7 @@ def served(folder: Path, *accounts: str) -> tuple[int, dict[str, int], str]:
     ]
     done = subprocess.run(
         command,
-        cwd=REPOSITORY,
+        cwd=ROOT,
         env={"PATH": "", "PYTHONPATH": str(folder)},
         input="".join(json.dumps(each) + "\n" for each in messages),
         capture_output=True,

@@ -17,7 +17,7 @@ from samples.shooting_range.log import generate
 from tests.docs.pasting import beside_the_project, marked, paste
 from tests.plugins.azurite import free_port
 from tests.plugins.kafka import KafkaServer, running_kafka
-from tests.serve_kills.world import wait_until
+from tests.support.campaigns import wait_until
 
 PAGE = "docs/serve.md"
 pytestmark = pytest.mark.thorough

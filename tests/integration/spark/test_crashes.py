@@ -26,13 +26,13 @@ from tests.integration.spark.test_redriving_letters import (
 from tests.support.clocks import FrozenClock
 from tests.support.faults import (
     DieOnceAfter,
-    DieOnceAfterAppend,
+    appends_a_shot,
     creates_tokens,
     finishes_an_entity,
     finishes_elsewhere,
     stores_an_entity,
 )
-from tests.support.killed_driver import AMID_SECOND_PASS
+from tests.support.killed_driver import AMID_SECOND_PASS, LETTERS
 from tests.support.logs import message_id, row, write_lines
 from tests.support.outcomes import (
     Left,
@@ -50,9 +50,17 @@ LATER = FrozenClock.at("2026-03-02T12:00:00")
 ROOT = Path(__file__).parents[3]
 
 
-def kill_driver(name, place, *arguments):
+def kill_driver(place, *arguments):
     """Run a driver in a process of its own, which kills itself at a step."""
-    command = [sys.executable, "-m", f"tests.support.{name}", place.store, place.table, place.out, *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.killed_driver",
+        place.store,
+        place.table,
+        place.out,
+        *arguments,
+    ]
     killed = subprocess.run(command, cwd=ROOT, capture_output=True, start_new_session=True, check=False)
     assert killed.returncode == -9, killed.stderr.decode()
 
@@ -68,7 +76,7 @@ def kill_driver(name, place, *arguments):
 )
 def test_a_resumed_batch_gives_what_an_undisturbed_one_gives(place, night, step, rounds):
     # Given a batch whose driver was killed
-    kill_driver("killed_driver", place, night.log, "night", str(NIGHT.microseconds), step)
+    kill_driver(place, night.log, "night", str(NIGHT.microseconds), step)
     (record,) = place.batches()
     assert (record.batch_id, record.status, record.rounds) == ("night", "started", rounds)
 
@@ -93,7 +101,7 @@ def test_a_resumed_batch_gives_what_an_undisturbed_one_gives(place, night, step,
 )
 def test_a_batch_whose_driver_was_killed_gives_what_an_undisturbed_one_gives(place, night, algorithm, step):
     log = place.issue(night.log).out if algorithm == "tokens" else night.log
-    kill_driver("killed_driver", place, log, "night", str(NIGHT.microseconds), step, algorithm)
+    kill_driver(place, log, "night", str(NIGHT.microseconds), step, algorithm)
     assert left(place.store, place.table).unfinished > 0
 
     resumed = place.run(log, batch_id="night", algorithm=algorithm, cascade=True, clock=LATER, partitions=2)
@@ -127,7 +135,7 @@ def test_it_goes_on_with_its_letters_and_loses_and_doubles_none(place, step):
     Path(needing(place)).touch()
 
     # When the driver of a redrive is killed, a redelivery comes, and the redrive is run again by another driver
-    kill_driver("killed_redrive", place, "redrive", str(CLOCK.microseconds), step)
+    kill_driver(place, LETTERS, "redrive", str(CLOCK.microseconds), step)
     run(place, "between", rows[3], sent(6, 6, "d", "never"))
     resumed = again(place, batch_id="redrive")
 
@@ -150,7 +158,7 @@ def test_it_gives_what_a_task_that_ran_once_gives(any_place, night):
     place = any_place
     marker = place.folder / "died"
     # Given a batch in which a worker fails after its first append
-    fault = DieOnceAfterAppend(str(marker), "ShootingRange-")
+    fault = DieOnceAfter(str(marker), appends_a_shot)
     disturbed = place.run(night.log, batch_id="night", cascade=True, clock=NIGHT, wrap=fault)
     assert marker.exists()
 

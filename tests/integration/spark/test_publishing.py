@@ -24,8 +24,7 @@ from runtime.publishing.targets.function import FunctionTarget
 from runtime.spark import publish as publish_on_spark
 from tests.publishing.cases import AT_LEAST_ONCE as BOUNDLESS
 from tests.publishing.cases import FunctionCase, SqliteCase
-from tests.publishing.kills import CHUNK, Counts
-from tests.publishing.spark_kills import kill_workers_everywhere
+from tests.publishing.kills import CHUNK, Counts, kill_workers_everywhere
 from tests.support.done_batches import BATCH, TABLE, games, make_batch
 
 GAMES, EACH, SLICES = 9, 6, 5

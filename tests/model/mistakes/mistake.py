@@ -31,13 +31,11 @@ class Mistake:
     plant: Plant
 
     def look_for(self, reduction: Reduction | None = None) -> Report:
-        """Explore the scenario with the mistake planted."""
         with pytest.MonkeyPatch.context() as patch:
             self.plant(patch)
             return explore(self.scenario, self.bounds, reduction)
 
     def replay(self, report: Report, *, planted: bool = True) -> Replayed:
-        """Carry out the schedule of a report again, with the mistake or without it."""
         assert report.violation is not None
         with pytest.MonkeyPatch.context() as patch:
             if planted:

@@ -20,8 +20,8 @@ from runtime.algorithms.state_based import algorithm as state_based
 from runtime.algorithms.state_based import decide, truncation
 from runtime.algorithms.state_based.algorithm import StateBased, StateBasedOneByOne
 from runtime.algorithms.state_based.decide import Decider
-from runtime.algorithms.state_based.replay import Replayer
 from runtime.algorithms.state_based.draft import CommitDraft
+from runtime.algorithms.state_based.replay import Replayer
 from runtime.algorithms.state_based.truncation import Plan, TruncationRules
 from runtime.ledger.batch import OpenBatches
 from runtime.messages.envelope import id_key
@@ -50,10 +50,10 @@ from tests.model.scenarios.state_based import (
     FILLED,
     IN_PARTS,
     RUNS,
-    StateBasedScenario,
     deliver,
     messages,
 )
+from tests.model.scenarios.state_based import state_based as scenario
 from tests.model.scenarios.truncation import (
     CONSUMED,
     DIED,
@@ -143,7 +143,7 @@ _replayed(
 @mistake(
     "ids are seeded by the message id alone",
     "ConsistentOutput",
-    StateBasedScenario("1 message, 2 handlers", [deliver(write("x"), app=two_handlers)]),
+    scenario("1 message, 2 handlers", [deliver(write("x"), app=two_handlers)]),
     ALONE,
 )
 @instead_of(Seed, "__init__")

@@ -7,13 +7,11 @@ behind, so that a key which has expired for its users is still there, and is put
 
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import count, groupby
 from typing import Any, NamedTuple, cast
 
-import pytest
 from redis.asyncio import Redis
 
 from eventstore import Operation, Row, StoreUnavailableError, Verb
@@ -32,7 +30,7 @@ from runtime.publishing.last_hop import (
 from tests.model.book import Handled
 from tests.model.calls import REDIS, SteppedTable, publish
 from tests.model.contents import Rows, Snapshot
-from tests.model.facts import Invariant, View
+from tests.model.facts import Invariant, Scenario, View, count_of
 from tests.model.histories import Job
 from tests.model.processes import Process
 from tests.model.redis_model import CHANGED, SteppedRedis
@@ -102,27 +100,15 @@ _WHERE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryScenario:
-    """Copies of a message for one customer wait in a queue."""
-
-    name: str
-    jobs: Sequence[Job]
-    invariants: Sequence[Invariant]
-    earlier: Sequence[Job] = ()
-
-    def committed(self, snapshot: Snapshot) -> Mapping[Hashable, Any]:
-        """Return who holds the key, and whether it is locked or sealed."""
-        key = _key(snapshot)
-        return {} if key is None else {"key": (key.holder, key.state)}
-
-    def patch(self, patch: pytest.MonkeyPatch) -> None:
-        """Leave all limits as they are."""
+def _committed(snapshot: Snapshot) -> Mapping[Hashable, Any]:
+    """Return who holds the key, and whether it is locked or sealed."""
+    key = _key(snapshot)
+    return {} if key is None else {"key": (key.holder, key.state)}
 
 
 def at_least_once(
     copies: int = 1, invariants: Sequence[Invariant] | None = None, keys: OpenKeys = in_table
-) -> DeliveryScenario:
+) -> Scenario:
     """Return the scenario of a customer to whom a message is sent at least once."""
     held = (*AT_LEAST_ONCE, UNLOCKED_BY_ITS_HOLDER if keys is in_table else CHANGED_BY_ITS_HOLDER)
     return _deliveries("at least once", _AT_LEAST_ONCE, copies, invariants or held, keys)
@@ -130,16 +116,16 @@ def at_least_once(
 
 def at_most_once(
     copies: int = 1, invariants: Sequence[Invariant] | None = None, keys: OpenKeys = in_table
-) -> DeliveryScenario:
+) -> Scenario:
     """Return the scenario of a customer to whom a message is sent at most once."""
     return _deliveries("at most once", _AT_MOST_ONCE, copies, invariants or AT_MOST_ONCE, keys)
 
 
 def _deliveries(
     promise: str, settings: DeliverySettings, copies: int, invariants: Sequence[Invariant], keys: OpenKeys
-) -> DeliveryScenario:
-    name = f"delivery {promise}{_WHERE[keys]}: {copies} cop{'ies' if copies > 1 else 'y'}"
-    return DeliveryScenario(name, [Job("m", partial(_deliver, settings, keys), copies)], invariants)
+) -> Scenario:
+    name = f"delivery {promise}{_WHERE[keys]}: {count_of(copies)}"
+    return Scenario(name, [Job("m", partial(_deliver, settings, keys), copies)], invariants, _committed)
 
 
 async def _deliver(settings: DeliverySettings, keys: OpenKeys, process: Process) -> Handled:
@@ -225,7 +211,6 @@ def _read(row: Row) -> Key:
 
 
 def _rows(snapshot: Snapshot) -> Rows:
-    """Return the rows of the only customer."""
     partitions = snapshot.tables.get(KEYS) or snapshot.tables.get(REDIS) or {}
     return next(iter(partitions.values()), {})
 

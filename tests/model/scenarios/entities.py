@@ -9,12 +9,9 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
-
-import pytest
 
 from eventstore import Operation, RowNotFoundError, Table, drive
 from runtime.algorithms.algorithm import AT_ONCE, Algorithm, Publish
@@ -43,7 +40,7 @@ from tests.model.book import (
 )
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
-from tests.model.facts import Invariant, View
+from tests.model.facts import Invariant, Scenario, View, count_of
 from tests.model.histories import Job
 from tests.model.processes import NOW, Process
 from tests.model.scenarios.state_based import PATIENCE
@@ -63,32 +60,29 @@ Leftovers = Callable[[View, Snapshot, Entity], str | None]
 """Says what is left over, though it should not be, of the tables and the entity once all is done and swept."""
 
 
-@dataclass(frozen=True, slots=True)
-class EntityScenario:
-    """Copies of messages wait in a queue; each delivery is handled by an algorithm in a process of its own.
+def entities(
+    name: str,
+    jobs: Sequence[Job],
+    invariants: Sequence[Invariant],
+    earlier: Sequence[Job] = (),
+    replies: Collection[str] = (),
+) -> Scenario:
+    """Return a scenario whose jobs change the entity of the book. `replies` are the ids of messages that are replies."""
+    return Scenario(name, jobs, invariants, partial(_committed, replies), earlier)
 
-    `replies` are the ids of messages that are replies.
-    """
 
-    name: str
-    jobs: Sequence[Job]
-    invariants: Sequence[Invariant]
-    earlier: Sequence[Job] = ()
-    replies: Collection[str] = ()
-
-    def committed(self, snapshot: Snapshot) -> Mapping[Hashable, Any]:
-        """Return the version that the entity has, and the letters. Each line is the id of the message that wrote it."""
-        letters = committed_letters(snapshot)
-        entity = entity_in(snapshot)
-        if entity is None or not entity.version:
-            return letters
-        lines = tuple(json.loads(entity.state)["lines"])
-        kind = "Reply" if lines[-1] in self.replies else "Write"
-        version = Version(lines[-1], kind, entity.last_now, lines[:-1], lines)
-        return {Place("Scribe", entity.version): version, **letters}
-
-    def patch(self, patch: pytest.MonkeyPatch) -> None:
-        """Leave all limits as they are."""
+def _committed(replies: Collection[str], snapshot: Snapshot) -> Mapping[Hashable, Any]:
+    """Return the version that the entity has, and the letters. Each line is the id of the message that wrote it."""
+    letters = committed_letters(snapshot)
+    entity = entity_in(snapshot)
+    if entity is None or not entity.version:
+        return letters
+    lines = tuple(json.loads(entity.state)["lines"])
+    kind = "Reply" if lines[-1] in replies else "Write"
+    return {
+        Place("Scribe", entity.version): Version(lines[-1], kind, entity.last_now, lines[:-1], lines),
+        **letters,
+    }
 
 
 def entity_in(snapshot: Snapshot) -> Entity | None:
@@ -259,30 +253,28 @@ class Family(NamedTuple):
             return []
         return [Job(f"issue {each.message_id}", partial(_issue, self.sent(each))) for each in messages]
 
-    def deliveries(self, *lines: str, copies: int = 1, swept: bool = False) -> EntityScenario:
+    def deliveries(self, *lines: str, copies: int = 1, swept: bool = False) -> Scenario:
         """Return the scenario of different lines, each delivered so many times, with a sweeper beside them or not."""
         messages = [write(line) for line in lines]
         jobs = [deliver(self.make, self.sent(message), copies) for message in messages]
-        name = f"{self.name}: {', '.join(lines)}; {copies} cop{'ies' if copies > 1 else 'y'} each"
+        name = f"{self.name}: {', '.join(lines)}; {count_of(copies)} each"
         if swept:
             name, jobs = f"{name}, and a sweeper", [*jobs, Job("sweep", partial(_sweep, self.make))]
-        return EntityScenario(name, jobs, self.invariants, self.issued(*messages))
+        return entities(name, jobs, self.invariants, self.issued(*messages))
 
-    def evicted(self) -> EntityScenario:
+    def evicted(self) -> Scenario:
         """Return the scenario of a message and its copy beside an eviction, after a message of long ago."""
         jobs = [
             deliver(self.make, write("x"), 2),
             Job("evict", partial(_evict, self.make, timedelta(days=1))),
         ]
         earlier = at_that_time([deliver(self.make, old("a"))])
-        return EntityScenario(
-            f"{self.name}: x beside eviction; 2 copies each", jobs, self.invariants, earlier
-        )
+        return entities(f"{self.name}: x beside eviction; 2 copies each", jobs, self.invariants, earlier)
 
-    def evicted_at_once(self) -> EntityScenario:
+    def evicted_at_once(self) -> Scenario:
         """Return the scenario of a message and its copy beside an eviction that waits for no copies."""
         jobs = [deliver(self.make, write("x"), 2), Job("evict", partial(_evict, self.make, AT_ONCE))]
-        return EntityScenario(f"{self.name}: x evicted at once", jobs, self.invariants)
+        return entities(f"{self.name}: x evicted at once", jobs, self.invariants)
 
 
 _outbox = partial(_one_by_one, Outbox)
@@ -298,10 +290,10 @@ FAMILIES = (OUTBOX, STORE, TOKENS)
 outbox, with_store, tokens = (family.deliveries for family in FAMILIES)
 
 
-def replicated() -> EntityScenario:
+def replicated() -> Scenario:
     """Return the scenario of two copies, beside a replica of the deduplication store that follows it once."""
     jobs = [deliver(STORE.make, write("x"), 2), Job("replicate", _replicate)]
-    return EntityScenario("deduplication store: a replica, and 2 copies", jobs, STORE.invariants)
+    return entities("deduplication store: a replica, and 2 copies", jobs, STORE.invariants)
 
 
 async def _replicate(_: Process) -> Handled:

@@ -12,7 +12,7 @@ from handlers import App, Context, DocumentReference, Handler, Message, handles
 from handlers.codec import unpack
 from handlers.context import DOCUMENT
 from runtime.algorithms.algorithm import AT_ONCE
-from runtime.algorithms.state_based import algorithm as state_based
+from runtime.algorithms.state_based.algorithm import StateBased, StateBasedOneByOne
 from runtime.algorithms.state_based.truncation import DAY
 from runtime.clock import Clock
 from runtime.documents import MARKER, Documents, DocumentStore, DocumentSweep
@@ -26,24 +26,20 @@ from tests.model import invariants
 from tests.model.book import BOOK, Handled, Lines, Turned, Write, write
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
-from tests.model.facts import Invariant, View
+from tests.model.facts import Invariant, Scenario, View, count_of
 from tests.model.histories import Job
 from tests.model.processes import NOW, Dependencies, Process, draw_id
-from tests.model.scenarios.state_based import ONE_TOKEN, PATIENCE, StateBasedScenario, task
+from tests.model.scenarios.state_based import ONE_TOKEN, PATIENCE, state_based, task
 
 PICTURES, STATES, PICTURE = "other", "states", "PICTURE"
 
 
 class Drawn(Message, name="Wrote"):
-    """A line was written, and there is a picture for it."""
-
     lines: tuple[str, ...]
     picture: DocumentReference
 
 
 class Illustrator(Handler[Lines], name="Scribe"):
-    """Writes lines into a book, and draws a picture for each."""
-
     @handles(by="book")
     def write(self, state: Lines, message: Write, context: Context) -> Lines:
         lines = (*state.lines, message.line)
@@ -75,18 +71,18 @@ class Pictures(DocumentStore):
         await self.table.barrier()
 
 
-def illustrated(*lines: str, copies: int = 1, swept: bool = False) -> StateBasedScenario:
+def illustrated(*lines: str, copies: int = 1, swept: bool = False) -> Scenario:
     """Return the scenario of some different lines, each delivered so many times, with a sweeper beside them or not."""
     jobs = [Job(line, partial(_process, write(line)), copies) for line in lines]
-    name = f"pictures: {', '.join(lines)}; {copies} cop{'ies' if copies > 1 else 'y'} each"
+    name = f"pictures: {', '.join(lines)}; {count_of(copies)} each"
     if swept:
-        return StateBasedScenario(f"{name}, and a sweeper", [*jobs, Job("sweep", _sweep)], (), INVARIANTS)
-    return StateBasedScenario(name, jobs, (), INVARIANTS)
+        return state_based(f"{name}, and a sweeper", [*jobs, Job("sweep", _sweep)], (), INVARIANTS)
+    return state_based(name, jobs, (), INVARIANTS)
 
 
-def _algorithm(table: SteppedTable, clock: Clock, batch: BatchContext) -> state_based.StateBased:
+def _algorithm(table: SteppedTable, clock: Clock, batch: BatchContext) -> StateBased:
     documents = Documents(Pictures(), table, clock, draw_id, PATIENCE)
-    return state_based.StateBased(table, ILLUSTRATOR, clock, batch, PATIENCE, documents=documents)
+    return StateBased(table, ILLUSTRATOR, clock, batch, PATIENCE, documents=documents)
 
 
 def _prepared(message: Envelope) -> Prepared:
@@ -97,7 +93,7 @@ def _prepared(message: Envelope) -> Prepared:
 
 async def _process(message: Envelope, process: Process) -> Handled:
     algorithm = _algorithm(SteppedTable(), process.clock, BatchContext())
-    await state_based.StateBasedOneByOne(algorithm, publish).process(_prepared(message))
+    await StateBasedOneByOne(algorithm, publish).process(_prepared(message))
     return Handled((message.message_id,))
 
 
@@ -175,8 +171,8 @@ INVARIANTS = (
 )
 
 
-def _batch(name: str, *jobs: Job) -> StateBasedScenario:
-    return StateBasedScenario(f"pictures: {name}", jobs, invariants=INVARIANTS, limits=ONE_TOKEN)
+def _batch(name: str, *jobs: Job) -> Scenario:
+    return state_based(f"pictures: {name}", jobs, invariants=INVARIANTS, limits=ONE_TOKEN)
 
 
 _X, _Y = write("x"), write("y")

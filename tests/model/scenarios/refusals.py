@@ -4,10 +4,9 @@ A redrive is a batch over letters. Its log is written when they wait; here, befo
 an outbox keep letters as rows beside the entity.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from runtime.ledger.ledger import PARTITION
 from runtime.messages.envelope import Envelope
@@ -16,8 +15,7 @@ from runtime.versions.stream import find_versions
 from tests.model import invariants
 from tests.model.book import BOOK, Handled, committed_letters, committed_versions, reply, write
 from tests.model.calls import SteppedTable
-from tests.model.contents import Snapshot
-from tests.model.facts import Invariant
+from tests.model.facts import Invariant, Limit, Scenario
 from tests.model.histories import Job
 from tests.model.processes import Process
 from tests.model.scenarios import entities
@@ -26,25 +24,29 @@ from tests.model.scenarios.state_based import (
     ONE_TOKEN,
     PARTS,
     RUNS,
-    Limit,
-    StateBasedScenario,
     deliver,
     task,
 )
 from tests.model.scenarios.truncation import OLD, at_that_time, long_ago, old, truncate
-from tests.model.scenarios.two_passes import BatchScenario, batch
+from tests.model.scenarios.two_passes import batch, batches
 
 
-@dataclass(frozen=True, slots=True)
-class RefusalScenario(StateBasedScenario):
-    """Messages that handlers refuse by the state, and what handles them again."""
-
-    invariants: Sequence[Invariant] = invariants.WITH_REFUSALS
-    limits: Sequence[Limit] = tuple(ONE_TOKEN)
-
-    def committed(self, snapshot: Snapshot) -> Mapping[Hashable, Any]:
-        """Return the versions and the letters in the table."""
-        return {**committed_versions(snapshot), **committed_letters(snapshot)}
+def _refusals(
+    name: str,
+    jobs: Sequence[Job],
+    earlier: Sequence[Job] = (),
+    invariants: Sequence[Invariant] = invariants.WITH_REFUSALS,
+    limits: Sequence[Limit] = ONE_TOKEN,
+) -> Scenario:
+    """Return a scenario with messages that handlers reject by the state, and with what handles them again."""
+    return Scenario(
+        name,
+        jobs,
+        invariants,
+        lambda found: {**committed_versions(found), **committed_letters(found)},
+        earlier,
+        limits,
+    )
 
 
 def redrive(number: int, *messages: Envelope, copies: int = 1) -> Job:
@@ -75,79 +77,75 @@ _ORDER = invariants.in_order("batch-1", "r", "a")
 _IN_ORDER = (_ORDER, *invariants.WITH_REFUSALS)
 _REFUSED, _REFUSED_BEFORE_ITS_LINE = task("batch-1", _R), task("batch-1", _R, _A)
 
-SINGLE = RefusalScenario("a reply, 2 copies, and its line", [deliver(_R, 2), deliver(_A)])
-REUSED = RefusalScenario(
+SINGLE = _refusals("a reply, 2 copies, and its line", [deliver(_R, 2), deliver(_A)])
+REUSED = _refusals(
     "a reply, and one to another line with its id", [deliver(_R), deliver(_WRONG)._replace(name="r-2")]
 )
-BATCH = RefusalScenario(
-    "a batch with a reply before its line", [_REFUSED_BEFORE_ITS_LINE], invariants=_IN_ORDER
-)
+BATCH = _refusals("a batch with a reply before its line", [_REFUSED_BEFORE_ITS_LINE], invariants=_IN_ORDER)
 ONLY_IN_ORDER = replace(BATCH, name=f"{BATCH.name}, and its order alone", invariants=[_ORDER])
-ATTEMPTS = RefusalScenario(
+ATTEMPTS = _refusals(
     "2 attempts of a batch with a reply before its line",
     [_REFUSED_BEFORE_ITS_LINE._replace(copies=2)],
     invariants=_IN_ORDER,
 )
-IN_PARTS = RefusalScenario(
+IN_PARTS = _refusals(
     "2 attempts of a batch with 2 replies before their line, in parts of one letter or version",
     [task("batch-1", reply("q", to="a"), _R, _A, copies=2)],
     invariants=[invariants.in_order("batch-1", "q", "r", "a"), *invariants.WITH_REFUSALS],
     limits=[*ONE_TOKEN, *PARTS, (limits, "MAX_TRANSACTION_LETTERS", 1)],
 )
-FULL = RefusalScenario(
+FULL = _refusals(
     "2 attempts of a batch with 2 replies before their line, of which one is kept",
     [task("batch-1", reply("q", to="a"), _R, _A, copies=2)],
     invariants=[invariants.in_order("batch-1", "q", "r", "a"), *invariants.WITH_REFUSALS],
     limits=[*ONE_TOKEN, (limits, "MAX_LETTERS", 1)],
 )
-BATCHES = RefusalScenario(
+BATCHES = _refusals(
     "2 batches with a reply in common, one before its line",
     [_REFUSED_BEFORE_ITS_LINE, task("batch-2", _R)],
     invariants=_IN_ORDER,
 )
-BEYOND = RefusalScenario(
+BEYOND = _refusals(
     "2 batches with a reply before its line that cannot be kept",
     [task("batch-1", reply("q", to="a"), _R), task("batch-2", _R, _A)],
     invariants=[invariants.in_order("batch-2", "r", "a"), *invariants.WITH_REFUSALS],
     limits=[*ONE_TOKEN, (limits, "MAX_LETTERS", 1)],
 )
-BESIDE = RefusalScenario(
+BESIDE = _refusals(
     "a batch with a reply before its line beside a copy", [_REFUSED_BEFORE_ITS_LINE, deliver(_R)]
 )
 
-REDRIVEN = RefusalScenario("a redrive", [redrive(1, _R)], [_REFUSED_BEFORE_ITS_LINE])
-REDRIVEN_TWICE = RefusalScenario(
+REDRIVEN = _refusals("a redrive", [redrive(1, _R)], [_REFUSED_BEFORE_ITS_LINE])
+REDRIVEN_TWICE = _refusals(
     "2 redrives of a reply", [redrive(1, _R), redrive(2, _R)], [_REFUSED_BEFORE_ITS_LINE]
 )
-WAITING = RefusalScenario(
+WAITING = _refusals(
     "2 attempts of a redrive beside the line that it waits for",
     [redrive(1, _R, copies=2), deliver(_A)],
     [_REFUSED],
 )
-REDELIVERED = RefusalScenario(
-    "a redrive beside a copy", [redrive(1, _R), deliver(_R)], [_REFUSED_BEFORE_ITS_LINE]
-)
-MENDED = RefusalScenario(
+REDELIVERED = _refusals("a redrive beside a copy", [redrive(1, _R), deliver(_R)], [_REFUSED_BEFORE_ITS_LINE])
+MENDED = _refusals(
     "a redrive with another body beside a copy",
     [redrive(1, _WRONG), deliver(_R)],
     [_REFUSED_BEFORE_ITS_LINE],
 )
-OPEN = RefusalScenario(
+OPEN = _refusals(
     "a redrive beside 2 attempts of the batch that refused",
     [_REFUSED_BEFORE_ITS_LINE, once_refused(redrive(1, _R), "r")],
     invariants=_IN_ORDER,
 )
 
-PARKING = RefusalScenario(
+PARKING = _refusals(
     "2 attempts of a batch that parks a stream, beside a message",
     [task("batch-1", _R, _B, copies=2, on_error="park"), deliver(_C)],
 )
-PARKED = RefusalScenario(
+PARKED = _refusals(
     "a redrive of a parked stream beside a message",
     [redrive(1, _MENDED, _B), deliver(_C)],
     [deliver(_Z), task("batch-1", _R, _B, on_error="park")],
 )
-STILL_PARKED = RefusalScenario(
+STILL_PARKED = _refusals(
     "2 attempts of a redrive that is refused, of a parked stream",
     [redrive(1, _WRONG, _B, copies=2), deliver(_C)],
     [task("batch-1", _R, _B, on_error="park")],
@@ -155,7 +153,7 @@ STILL_PARKED = RefusalScenario(
 
 _OLD_R = reply("r", to="a", enqueued_at=OLD + ord("r"))
 _OLD_REFUSED = at_that_time([deliver(old("m")), deliver(_OLD_R), deliver(old("s")), deliver(old("t"))])
-TRUNCATED = RefusalScenario(
+TRUNCATED = _refusals(
     "a redrive, and the line that it waits for, beside truncation",
     [truncate(), deliver(_A), redrive(1, _OLD_R)],
     _OLD_REFUSED,
@@ -163,7 +161,7 @@ TRUNCATED = RefusalScenario(
 TRUNCATED_IN_ROWS = replace(
     TRUNCATED, name=f"{TRUNCATED.name}, each version in a row", limits=[*ONE_TOKEN, *RUNS]
 )
-CUT_AND_PARKED = RefusalScenario(
+CUT_AND_PARKED = _refusals(
     "a late copy for a parked stream beside truncation",
     [
         truncate(keep_last=1),
@@ -173,12 +171,12 @@ CUT_AND_PARKED = RefusalScenario(
     ],
     long_ago("m", "z"),
 )
-LATE = RefusalScenario(
+LATE = _refusals(
     "a redrive of what was refused though it was late",
     [task("batch-1", _OLD_R, _A, late="process"), once_refused(redrive(1, _OLD_R), "r")],
     [*long_ago("s", "t", "z"), truncate()],
 )
-ALL_AT_ONCE = RefusalScenario(
+ALL_AT_ONCE = _refusals(
     "batches, messages, late copies, a parked stream, redrives and truncation",
     [
         truncate(copies=2),
@@ -199,10 +197,10 @@ def _entities(
     jobs: Callable[[Family], list[Job]],
     *held: Invariant,
     earlier: Callable[[Family], list[Job]] = lambda _: [],
-) -> tuple[BatchScenario, ...]:
+) -> tuple[Scenario, ...]:
     """Return the scenario of jobs with a reply to a line, and with that line, with each algorithm with an outbox."""
     return tuple(
-        BatchScenario(
+        batches(
             f"{family.name}: {what}",
             jobs(family),
             [*family.invariants, *held, *invariants.OF_LETTERS],

@@ -4,18 +4,16 @@ The steps of a batch are those of its driver, in their order, for one stream. Wh
 handles the messages and publishes the outputs itself, and whichever attempt comes to the end first finishes the batch.
 """
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-import pytest
-
 from handlers import App
 from runtime import Processor
-from runtime.algorithms.state_based import algorithm as state_based
+from runtime.algorithms.state_based.algorithm import StateBased
 from runtime.clock import Clock
 from runtime.ledger import ledger
 from runtime.ledger.batch import BatchContext
@@ -25,13 +23,11 @@ from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Status
 from runtime.messages.parsing import prepare
 from runtime.retries import RetryPolicy
-from runtime.versions import index as id_index
 from runtime.versions import limits
 from tests.model import invariants
 from tests.model.book import BOOK, Handled, app, committed_versions, count, refused_of, write
 from tests.model.calls import SteppedTable, publish
-from tests.model.contents import Snapshot
-from tests.model.facts import Invariant
+from tests.model.facts import Invariant, Limit, Scenario, count_of
 from tests.model.histories import Job
 from tests.model.processes import NOW, Process
 
@@ -41,9 +37,6 @@ async def no_pause(seconds: float) -> None:
 
 
 PATIENCE = RetryPolicy(sleep=no_pause)
-
-Limit = tuple[ModuleType, str, object]
-"""A constant of a module of the shipped code, by its name, and what it is in a scenario."""
 
 RUNS: list[Limit] = [(limits, "MAX_SEGMENT_BYTES", 0)]
 """Each commit becomes a run, in a row of its own."""
@@ -60,25 +53,15 @@ Fold = Callable[[SteppedTable, Clock, BatchContext, Sequence[Envelope]], Awaitab
 """Handles the messages of a batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class StateBasedScenario:
-    """Copies of messages wait in a queue; each delivery is handled by a processor of its own."""
-
-    name: str
-    jobs: Sequence[Job]
-    earlier: Sequence[Job] = ()
-    invariants: Sequence[Invariant] = invariants.ALL
-    limits: Sequence[Limit] = ()
-
-    def committed(self, snapshot: Snapshot) -> Mapping[Hashable, Any]:
-        """Return the versions in the table."""
-        return committed_versions(snapshot)
-
-    def patch(self, patch: pytest.MonkeyPatch) -> None:
-        """Set the limits of this scenario, and the key of each index: a run that is repeated draws the same."""
-        patch.setattr(id_index, "new_key", lambda: bytes(id_index.KEY_BYTES))
-        for module, name, value in self.limits:
-            patch.setattr(module, name, value)
+def state_based(
+    name: str,
+    jobs: Sequence[Job],
+    earlier: Sequence[Job] = (),
+    invariants: Sequence[Invariant] = invariants.ALL,
+    limits: Sequence[Limit] = (),
+) -> Scenario:
+    """Return a scenario whose jobs make versions of the book's stream."""
+    return Scenario(name, jobs, invariants, committed_versions, earlier, limits)
 
 
 def deliver(message: Envelope, copies: int = 1, app: App = app) -> Job:
@@ -86,10 +69,10 @@ def deliver(message: Envelope, copies: int = 1, app: App = app) -> Job:
     return Job(message.message_id, partial(_process, app, message), copies)
 
 
-def messages(*lines: str, copies: int = 1) -> StateBasedScenario:
+def messages(*lines: str, copies: int = 1) -> Scenario:
     """Return the scenario of some different lines, each delivered so many times."""
-    name = f"{len(lines)} message{'s' * (len(lines) > 1)}, {copies} cop{'ies' if copies > 1 else 'y'}"
-    return StateBasedScenario(name, [deliver(write(line), copies) for line in lines])
+    name = f"{len(lines)} message{'s' * (len(lines) > 1)}, {count_of(copies)}"
+    return state_based(name, [deliver(write(line), copies) for line in lines])
 
 
 async def _process(app: App, message: Envelope, process: Process) -> Handled:
@@ -104,7 +87,7 @@ async def fold_scribe(
     table: SteppedTable, clock: Clock, batch: BatchContext, messages: Sequence[Envelope]
 ) -> list[Outcome]:
     (handler,) = app.handlers.values()
-    algorithm = state_based.StateBased(table, handler, clock, batch, PATIENCE)
+    algorithm = StateBased(table, handler, clock, batch, PATIENCE)
     return list(await algorithm.process(BOOK, [prepare(handler, BOOK, message) for message in messages]))
 
 
@@ -158,22 +141,18 @@ def _handled(outcomes: Sequence[Outcome]) -> Handled:
 
 _X, _Y = write("x"), write("y")
 
-BEGUN = StateBasedScenario(
-    "2 messages for a book with lines", [deliver(_X), deliver(_Y)], [deliver(write("a"))]
-)
-COUNTED = StateBasedScenario(
-    "a message that changes nothing, and one that does", [deliver(count("c")), deliver(_X)]
-)
+BEGUN = state_based("2 messages for a book with lines", [deliver(_X), deliver(_Y)], [deliver(write("a"))])
+COUNTED = state_based("a message that changes nothing, and one that does", [deliver(count("c")), deliver(_X)])
 FILLED = replace(BEGUN, name="2 messages for a book whose tail is full", limits=FULL_TAIL)
-ATTEMPTS = StateBasedScenario(
+ATTEMPTS = state_based(
     "2 attempts of a batch with a copy in it", [task("batch-1", _X, _Y, _X, copies=2)], limits=ONE_TOKEN
 )
-IN_PARTS = StateBasedScenario(
+IN_PARTS = state_based(
     "a batch with a copy in it, in parts of one version, beside a message",
     [task("batch-1", _X, _Y, _X), deliver(_Y)],
     limits=[*ONE_TOKEN, *PARTS],
 )
-BATCHES = StateBasedScenario(
+BATCHES = state_based(
     "2 batches with a message in common",
     [task("batch-1", _X, _Y), task("batch-2", _Y)],
     earlier=[task("batch-0")],

@@ -12,15 +12,15 @@ from runtime.ledger.ledger import Ledger
 from runtime.messages.envelope import Envelope
 from tests.model.book import BOOK, Handled, app, write
 from tests.model.calls import SteppedTable, publish
+from tests.model.facts import Limit, Scenario
 from tests.model.histories import Job, Started
 from tests.model.processes import NOW, Process, draw_id
 from tests.model.scenarios.state_based import (
     ONE_TOKEN,
     PATIENCE,
     RUNS,
-    Limit,
-    StateBasedScenario,
     deliver,
+    state_based,
     task,
 )
 
@@ -45,11 +45,9 @@ def truncate(copies: int = 1, *, keep_last: int | None = None, is_promised: bool
     return Job("truncate", partial(_truncate, keep_last, DAY if is_promised else None), copies)
 
 
-def truncated_beside(
-    name: str, *jobs: Job, earlier: Sequence[Job], limits: Sequence[Limit] = ()
-) -> StateBasedScenario:
+def truncated_beside(name: str, *jobs: Job, earlier: Sequence[Job], limits: Sequence[Limit] = ()) -> Scenario:
     """Return the scenario of these jobs beside truncation, with a book of earlier lines."""
-    return StateBasedScenario(name, [truncate(), *jobs], earlier, limits=[*ONE_TOKEN, *limits])
+    return state_based(name, [truncate(), *jobs], earlier, limits=[*ONE_TOKEN, *limits])
 
 
 def consume(message: Envelope, copies: int = 1) -> Job:
@@ -108,7 +106,7 @@ LATE_IN_STEPS = truncated_beside(
 IN_STEPS = truncated_beside(
     "truncation in small steps, each version in a row", _NEW, earlier=long_ago(*"abc"), limits=_STEPS
 )
-TWICE = StateBasedScenario(
+TWICE = state_based(
     "truncated twice, beside a late copy",
     [truncate(keep_last=2)._replace(name="truncate-2"), truncate(keep_last=1), deliver(old("c"))],
     long_ago("c", "b", "d"),
@@ -117,19 +115,19 @@ TWICE = StateBasedScenario(
 UNPUBLISHED = truncated_beside(
     "an unpublished batch beside truncation", task("batch-1", old("a"), now=OLD), _NEW, earlier=[]
 )
-DIED = StateBasedScenario(
+DIED = state_based(
     "a single message whose worker died beside truncation",
     [truncate(is_promised=False), *long_ago("a"), _NEW],
     limits=[*ONE_TOKEN, *_DRAWN],
 )
-CONSUMED = StateBasedScenario(
+CONSUMED = state_based(
     "a single message that its consumer acknowledges beside truncation",
     [truncate(is_promised=False), *at_that_time([consume(old("a"))]), _NEW],
     limits=[*ONE_TOKEN, *_DRAWN],
 )
 
 
-def late_and_new(where: str, limits: Sequence[Limit]) -> StateBasedScenario:
+def late_and_new(where: str, limits: Sequence[Limit]) -> Scenario:
     """Return the scenario of a late copy and a new message beside truncation, of versions that lie somewhere."""
     name = f"a late copy and a message beside truncation, {where}"
     return truncated_beside(name, _LATE_COPY, _NEW, earlier=long_ago(*"abc"), limits=limits)

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import msgpack
-import pytest
 
 from eventstore import Operation, RowExistsError, Table
 from runtime.ledger.batch import BatchContext
@@ -22,16 +21,16 @@ from runtime.messages.parsing import prepare
 from tests.model.book import BOOK, Handled, refused_of, write
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
-from tests.model.facts import Invariant, View
+from tests.model.facts import Invariant, Scenario, View
 from tests.model.histories import Job
 from tests.model.processes import Process
 from tests.model.scenarios.entities import (
     FAMILIES,
     SCRIBE,
     STATES,
-    EntityScenario,
     Family,
     deliver,
+    entities,
     entity_in,
 )
 from tests.model.scenarios.state_based import ONE_TOKEN, PATIENCE
@@ -40,13 +39,11 @@ FOLDERS = "folders"
 _ROUND = "round-0"
 
 
-class BatchScenario(EntityScenario):
-    """Batches that an algorithm with an outbox runs, and perhaps single messages beside them."""
-
-    def patch(self, patch: pytest.MonkeyPatch) -> None:
-        """Give every batch the same token, as nothing hangs on it."""
-        for module, name, value in ONE_TOKEN:
-            patch.setattr(module, name, value)
+def batches(
+    name: str, jobs: Sequence[Job], invariants: Sequence[Invariant], earlier: Sequence[Job], replies: str = ""
+) -> Scenario:
+    """Return the scenario of batches that an algorithm with an outbox runs, and perhaps of single messages."""
+    return replace(entities(name, jobs, invariants, earlier, replies), limits=ONE_TOKEN)
 
 
 def batch(family: Family, batch_id: str, *messages: Envelope, copies: int = 1, **options: Any) -> Job:
@@ -104,7 +101,6 @@ def _processed_twice_or_never(view: View) -> str | None:
 
 
 def _processed(snapshot: Snapshot) -> Counter[str]:
-    """Count how often batches say of each message that they have processed it."""
     rows = [each[_ROUND] for each in snapshot.tables.get(FOLDERS, {}).values()]
     ends = [end for row in rows for end in msgpack.unpackb(row.properties["Content"])[0]]
     return Counter(message_id for message_id, status in ends if status == Status.PROCESSED)
@@ -113,11 +109,11 @@ def _processed(snapshot: Snapshot) -> Counter[str]:
 _X = write("x")
 
 
-def _with_each(what: str, jobs: Any) -> tuple[BatchScenario, ...]:
+def _with_each(what: str, jobs: Any) -> tuple[Scenario, ...]:
     """Return the scenario of jobs, made for an algorithm, with each algorithm."""
     once = Invariant("ProcessedOnce", _processed_twice_or_never)
     return tuple(
-        BatchScenario(f"{each.name}: {what}", jobs(each), [*each.invariants, once], each.issued(_X))
+        batches(f"{each.name}: {what}", jobs(each), [*each.invariants, once], each.issued(_X))
         for each in FAMILIES
     )
 

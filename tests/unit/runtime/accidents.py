@@ -11,12 +11,10 @@ class CrashError(BaseException):
 
 
 def crash(*_: object) -> None:
-    """Let the worker die."""
     raise CrashError
 
 
 def lose_answer(*_: object) -> None:
-    """Let the store's answer be lost."""
     raise StoreUnavailableError("no answer", outcome_unknown=True)
 
 
@@ -63,7 +61,6 @@ class Pause:
 
 
 async def pause(*_: object) -> None:
-    """Stop before or after a call."""
     await Pause()
 
 

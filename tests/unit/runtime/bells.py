@@ -6,28 +6,20 @@ from tests.unit.runtime.diary import delivery
 
 
 class Rang(Message):
-    """A bell rang."""
-
     tower: str
     loud: bool = False
 
 
 class Heard(Message):
-    """It was heard, for the so many-th time."""
-
     rings: int
 
 
 class Rings(State):
-    """How often it rang."""
-
     rings: int = 0
     name: str = ""
 
 
 class Bell(Handler[Rings]):
-    """Counts."""
-
     @handles(by="tower")
     def rang(self, state: Rings, message: Rang, context: Context) -> Rings:
         context.publish(Heard(rings=state.rings + 1))
@@ -35,8 +27,6 @@ class Bell(Handler[Rings]):
 
 
 class OtherBell(Handler[Rings], name="Bell"):
-    """Counts otherwise, once it has rung."""
-
     @handles(by="tower")
     def rang(self, state: Rings, message: Rang, context: Context) -> Rings:
         context.publish(Heard(rings=state.rings + 1))
@@ -44,8 +34,6 @@ class OtherBell(Handler[Rings], name="Bell"):
 
 
 class RevisedBell(Handler[Rings], name="Bell"):
-    """Counts otherwise from its second revision on."""
-
     @handles(by="tower")
     def rang(self, state: Rings, message: Rang, context: Context) -> Rings:
         context.publish(Heard(rings=state.rings + 1))
@@ -58,8 +46,6 @@ class RevisedBell(Handler[Rings], name="Bell"):
 
 
 class ForgetfulBell(Handler[Rings], name="Bell"):
-    """Has its second revision only."""
-
     @handles(by="tower", revision=2)
     def rang(self, state: Rings, message: Rang, context: Context) -> Rings:
         return state
@@ -74,8 +60,6 @@ class WidenedRings(State):
 
 
 class WidenedBell(Handler[WidenedRings], name="Bell"):
-    """Counts in another shape."""
-
     @handles(by="tower")
     def rang(self, state: WidenedRings, message: Rang, context: Context) -> WidenedRings:
         context.publish(Heard(rings=state.rings + 1))

@@ -19,21 +19,15 @@ DIARY = "d-1"
 
 
 class Write(Message):
-    """A line is written into a diary."""
-
     diary: str
     line: str
 
 
 class Ponder(Message):
-    """Somebody reads a diary: nothing is written."""
-
     diary: str
 
 
 class Misbehave(Message):
-    """The handler does something that it must not."""
-
     diary: str
     how: str
 
@@ -52,8 +46,6 @@ class Wrote(Message):
 
 
 class Pondered(Message):
-    """A diary was read."""
-
     lines: int
 
 
@@ -97,11 +89,6 @@ class Diary(Handler[DiaryData]):
         return done
 
 
-def _set_attribute(state: DiaryData, context: Context) -> DiaryData:
-    object.__setattr__(state, "lines", ("forged",))
-    return state
-
-
 def _set_in_dict(state: DiaryData, context: Context) -> DiaryData:
     state.__dict__["lines"] = ("forged",)
     return DiaryData(lines=("other",))
@@ -110,11 +97,6 @@ def _set_in_dict(state: DiaryData, context: Context) -> DiaryData:
 def _set_and_fail(state: DiaryData, context: Context) -> DiaryData:
     object.__setattr__(state, "lines", ("forged",))
     raise ValueError("after forging")
-
-
-def _set_alike(state: DiaryData, context: Context) -> DiaryData:
-    state.__dict__["lines"] = list(state.lines)
-    return state
 
 
 def _fail(state: DiaryData, context: Context) -> DiaryData:
@@ -129,35 +111,8 @@ class UnspeakableError(Exception):
         raise ValueError("unspeakable")
 
 
-def _fail_unspeakably(state: DiaryData, context: Context) -> DiaryData:
-    raise UnspeakableError
-
-
-def _exit(state: DiaryData, context: Context) -> DiaryData:
-    raise SystemExit(3)
-
-
 def _recurse(state: DiaryData, context: Context) -> DiaryData:
     return _recurse(state, context)
-
-
-def _draw_from_outside(state: DiaryData, context: Context) -> DiaryData:
-    context.publish(Pondered(lines=uuid.uuid4().int % 2**62))
-    return state
-
-
-def _remember_what_is_outside(state: DiaryData, context: Context) -> DiaryData:
-    return state.model_copy(update={"lines": (*state.lines, SKY["colour"])})
-
-
-def _publish_nothing(state: DiaryData, context: Any) -> DiaryData:
-    context.publish("nothing")
-    return state
-
-
-def _publish_a_number_in_a_header(state: DiaryData, context: Any) -> DiaryData:
-    context.publish(Pondered(lines=1), headers={"n": 1})
-    return state
 
 
 def _capture_noise(state: DiaryData, context: Context) -> DiaryData:
@@ -173,14 +128,18 @@ def _fail_under_a_dark_sky(state: DiaryData, context: Context) -> DiaryData:
     return state
 
 
-DEEDS: dict[str, Callable[[DiaryData, Context], Any]] = {
-    "set an attribute": _set_attribute,
+def _raise(error: BaseException) -> DiaryData:
+    raise error
+
+
+DEEDS: dict[str, Callable[[DiaryData, Any], Any]] = {
+    "set an attribute": lambda state, context: object.__setattr__(state, "lines", ("forged",)) or state,
     "set in the dict": _set_in_dict,
     "set and fail": _set_and_fail,
-    "set alike": _set_alike,
+    "set alike": lambda state, context: state.__dict__.update(lines=list(state.lines)) or state,
     "fail": _fail,
-    "fail unspeakably": _fail_unspeakably,
-    "exit": _exit,
+    "fail unspeakably": lambda state, context: _raise(UnspeakableError()),
+    "exit": lambda state, context: _raise(SystemExit(3)),
     "recurse": _recurse,
     "return nothing": lambda state, context: None,
     "return a message": lambda state, context: Pondered(lines=1),
@@ -193,8 +152,10 @@ DEEDS: dict[str, Callable[[DiaryData, Context], Any]] = {
     "return a list for a tuple": lambda state, context: state.model_copy(
         update={"lines": [*state.lines, "listed"]}
     ),
-    "publish nothing": _publish_nothing,
-    "publish a number in a header": _publish_a_number_in_a_header,
+    "publish nothing": lambda state, context: context.publish("nothing") or state,
+    "publish a number in a header": lambda state, context: (
+        context.publish(Pondered(lines=1), headers={"n": 1}) or state
+    ),
     "capture what is no data": lambda state, context: context.capture("x", object) or state,
     "capture twice": lambda state, context: [context.capture("x", lambda: 1) for _ in "ab"] and state,
     "fill the diary": lambda state, context: state.model_copy(
@@ -202,8 +163,12 @@ DEEDS: dict[str, Callable[[DiaryData, Context], Any]] = {
     ),
     "burn the diary": lambda state, context: DiaryData(),
     "capture noise": _capture_noise,
-    "draw from outside": _draw_from_outside,
-    "remember what is outside": _remember_what_is_outside,
+    "draw from outside": lambda state, context: (
+        context.publish(Pondered(lines=uuid.uuid4().int % 2**62)) or state
+    ),
+    "remember what is outside": lambda state, context: state.model_copy(
+        update={"lines": (*state.lines, SKY["colour"])}
+    ),
     "fail under a dark sky": _fail_under_a_dark_sky,
 }
 
@@ -216,12 +181,10 @@ def write(line: str, message_id: str | None = None, diary: str = DIARY, **fields
 
 
 def ponder(message_id: str, diary: str = DIARY, **fields: Any) -> Envelope:
-    """Return a delivery that changes nothing."""
     return delivery(message_id, "Ponder", {"diary": diary}, **fields)
 
 
 def misbehave(how: str, message_id: str = "bad", diary: str = DIARY, **fields: Any) -> Envelope:
-    """Return a delivery that the handler does not handle well."""
     return delivery(message_id, "Misbehave", {"diary": diary, "how": how}, **fields)
 
 

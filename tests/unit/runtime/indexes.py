@@ -13,7 +13,6 @@ from tests.unit.runtime.tables import rows
 
 
 def index_of(table: Table, key: str = f"Diary-{DIARY}") -> list[IndexRow]:
-    """Return the index rows of a stream, in order."""
     found = sorted(
         (row_key, values) for (partition, row_key), values in rows(table).items() if partition == key
     )

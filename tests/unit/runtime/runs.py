@@ -15,12 +15,10 @@ def version(number: int, **fields: Any) -> StateVersion:
 
 
 def run_of(*versions: StateVersion, before: bytes = b"{}") -> Run:
-    """Return a run of these versions."""
     return Run(1, 1, before, VersionColumns.of(versions), [Commit(len(versions), None, 7)])
 
 
 def stored(run: Run, *, version: int = 1) -> RecordedEvent:
-    """Return the event that a run is stored as."""
     return RecordedEvent(version, run.event().properties)
 
 

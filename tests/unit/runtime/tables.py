@@ -10,7 +10,6 @@ Contents = Mapping[tuple[str, str], tuple[str, Mapping[str, Any]]]
 
 
 def memory_table() -> Table:
-    """Return an empty table in memory."""
     return drive(connect("memory:").table("states"))
 
 

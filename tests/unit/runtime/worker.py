@@ -28,8 +28,6 @@ DAY = 24 * HOUR
 
 
 class ToldClock:
-    """A clock that shows what it was told."""
-
     def __init__(self, now: int = NOW) -> None:
         self.now = now
 
@@ -63,12 +61,10 @@ class Worker:
         self.algorithm: Any = make_batch_algorithms(algorithm, given)[self.handler.name]
 
     async def handle(self, *deliveries: Envelope) -> list[Outcome]:
-        """Handle deliveries in their order."""
         prepared = [prepare(self.handler, self.business_id, delivery) for delivery in deliveries]
         return list(await self.algorithm.process(self.business_id, prepared))
 
     def process(self, *deliveries: Envelope) -> list[Outcome]:
-        """Handle deliveries in their order, without an event loop."""
         return drive(self.handle(*deliveries))
 
 
@@ -93,7 +89,6 @@ def ends(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def outputs(outcomes: Sequence[Outcome]) -> list[Output]:
-    """Return all outputs, in their order."""
     return [output for outcome in outcomes for output in outcome.outputs]
 
 
