@@ -140,7 +140,7 @@ def test_what_was_written_is_read_after_any_changes(steps):
         now = {number: each for number, each in now.items() if step.get(number) != 0}
         kept, includes = kept.changed([now[number] for number in sorted(now)])
         if includes:
-            drive(table.transact(KEY, [include.operation() for include in includes]))
+            drive(table.transact(KEY, includes))
 
         page = drive(table.query(KEY, letters.PREFIX, letters.LAST))
         assert read_letters(page.rows) == kept
