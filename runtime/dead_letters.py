@@ -38,7 +38,7 @@ class FoundLetter:
     letter: Letter
     handler: str | None  # None if no handler takes the message type
     business_id: str | None
-    behind: Letter | None = None  # the earlier letter that parks the stream
+    behind: Letter | None = None  # the earlier letter that parks the stream, if any
     row: str | None = None
     etag: str | None = None
 
@@ -50,7 +50,7 @@ class FoundLetter:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A filter of dead letters. All conditions that are not None must hold."""
+    """A filter of dead letters. All conditions that are set must hold."""
 
     message_id: str | None = None
     reason: str | Collection[str] | None = None  # one or several
@@ -79,14 +79,14 @@ class Selection:
 
     @property
     def keys(self) -> list[str] | None:
-        """The partition keys of the selected stream, one for each spelling of its business id, or None for all."""
+        """The partition keys of the selected stream, one for each spelling of its business id. None: all streams."""
         if self.stream is None:
             return None
         handler, business_id = self.stream
         return [stream_key(handler, each) for each in dict.fromkeys([business_id, canonical(business_id)])]
 
     def takes(self, handler: str | None, letter: Letter) -> bool:
-        """Return whether a dead letter of a selected stream is selected."""
+        """Return whether the filter selects a dead letter of a handler. The caller checks the stream."""
         return (
             letter.waits
             and (self.handler is None or handler == self.handler)
@@ -118,7 +118,7 @@ class TableLetters:
         self._added: set[str] = set()
 
     async def keep(self, outcomes: Sequence[Outcome]) -> None:
-        """Store the dead letters among outcomes. Costs one request for every 100, and two per one already stored."""
+        """Store the dead letters among outcomes. Costs one request for every 100, and two for each that already exists."""
         rows: dict[str, Row] = {}
         for outcome in outcomes:
             key = row_key(outcome.handler, outcome.envelope)
@@ -156,7 +156,7 @@ class TableLetters:
 
 
 def row_key(handler: str | None, envelope: Envelope) -> str:
-    """Return the row key of a dead letter without a stream. Redeliveries share it, whatever their trace context."""
+    """Return the row key of a dead letter without a stream. It does not depend on the delivery's trace context."""
     packed = pack_envelope(envelope._replace(headers=without_trace(envelope.headers)))
     return sha256(f"{handler or ''}-".encode() + packed).hexdigest()[:32]
 
@@ -192,8 +192,8 @@ async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[
 async def letters_of_message(table: Table, message: Envelope, handlers: Collection[str]) -> list[FoundLetter]:
     """Return the dead letters of a message that have no stream: at most one for each handler and one without a handler.
 
-    Without an exact match, returns the oldest one with the id, because the body may have been edited. Costs one request
-    for every 1,000 letters.
+    Without an exact match, returns the oldest letter with the message id, as the body may have been edited. Costs one
+    request for every 1,000 letters.
     """
     id_, exact = id_key(message.message_id or ""), {row_key(name, message) for name in (None, *handlers)}
     meant: dict[str | None, FoundLetter] = {}
@@ -207,7 +207,7 @@ async def letters_of_message(table: Table, message: Envelope, handlers: Collecti
 
 
 async def remove(table: Table, row: str, etag: str) -> bool:
-    """Delete a dead letter without a stream unless it has changed. Return whether it was deleted. Costs one request."""
+    """Delete a dead letter without a stream if it is unchanged. Return whether it was deleted. Costs one request."""
     try:
         await table.transact(PARTITION, [Operation.delete(row, etag)])
     except RowError:
@@ -223,7 +223,7 @@ def _properties(handler: str | None, letter: Letter) -> dict[str, Value]:
 
 
 def in_transactions(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Split rows, in order, into those that one transaction writes, within the limits of all stores."""
+    """Split rows, in order, into lists that fit into one transaction of any store."""
     part: list[Row] = []
     size = 0
     for row in rows:
@@ -242,7 +242,7 @@ _COUNTS = ("Letters", "LettersBeyondLimit")
 
 
 class StreamLetters(NamedTuple):
-    """How many dead letters wait in a stream or entity, and how many were dropped because of the limit."""
+    """The numbers of dead letters of a stream or entity: those that wait, and those dropped because of the limit."""
 
     key: str
     waiting: int
@@ -253,7 +253,8 @@ class StreamLetters(NamedTuple):
 async def find_letters(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
     """Yield the selected dead letters by stream, in order, then those without a stream. Keeps one stream in memory.
 
-    Costs two requests for every 1,000 objects, one per object with letters, one for every 1,000 without a stream.
+    Costs two requests for every 1,000 objects, one for each object with letters, and one for every 1,000 letters
+    without a stream.
     """
     async for stream in streams_with_letters(table, selection):
         letters: Sequence[FoundLetter] = ()
@@ -356,7 +357,7 @@ Line = Mapping[str, Any]  # a letter as JSON, for an export that is edited and r
 
 
 def describe_letter(found: FoundLetter) -> dict[str, Any]:
-    """Return a dead letter as columns of a log and of the rejection. If `packed`, the body is msgpack in hex."""
+    """Return a dead letter as JSON: the columns of a message log, then its rejection. A `packed` body is in hex."""
     letter = found.letter
     envelope = letter.envelope or Envelope(letter.message_id, "", "")
     body, enqueued_at = envelope.body, envelope.enqueued_at
@@ -382,7 +383,7 @@ def describe_letter(found: FoundLetter) -> dict[str, Any]:
 
 
 def to_line(letter: FoundLetter) -> str:
-    """Return a dead letter as a line of JSON. Its body is an object if that is lossless. Escapes lone surrogates."""
+    """Return a dead letter as a line of JSON. The body is an object if that is lossless. Escapes lone surrogates."""
     described = describe_letter(letter)
     if not described["packed"]:
         described["body"] = _editable(described["body"])
@@ -391,7 +392,7 @@ def to_line(letter: FoundLetter) -> str:
 
 
 class Edits:
-    """Edited lines of an export, identified by `handler`, `stream` and `letter`. Raises `UsageError` if invalid."""
+    """The edited lines of an export, by handler, stream and letter. Raises `UsageError` if a line is invalid."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines: dict[tuple[str, ...], Line] = {}
@@ -413,11 +414,11 @@ class Edits:
         return len(self._lines)
 
     def has(self, letter: FoundLetter) -> bool:
-        """Return whether there is a line for a dead letter."""
+        """Return whether a dead letter has a line."""
         return _key_of(letter) in self._lines
 
     def mended(self, found: FoundLetter) -> Envelope | None:
-        """Return the edited delivery of a dead letter, or None if the delivery is unchanged."""
+        """Return the edited delivery of a dead letter, or None if its line is missing or unchanged."""
         key, envelope = _key_of(found), found.letter.envelope
         if key not in self._lines or envelope is None:
             return None
@@ -448,20 +449,20 @@ class Edits:
         key = fields.get("handler") or "", fields.get("stream") or "", str(fields["letter"])
         if key in self._lines:
             raise UsageError(
-                f"Line {number} of the edited letters is the second one for its letter: remove one of them."
+                f"Line {number} of the edited letters repeats an earlier letter: remove one line."
             )
         self._lines[key] = fields
 
 
 class RedriveRequest(NamedTuple):
-    """The dead letters to redrive, and their edits. `only_edited` skips letters without an edit."""
+    """The dead letters to redrive, and their edits. `only_edited`: skip letters without a line."""
 
     selection: Selection
     edits: Edits
     only_edited: bool = False
 
     def takes(self, letter: FoundLetter) -> bool:
-        """Return whether a selected dead letter is redriven."""
+        """Return whether to redrive a selected dead letter."""
         return not self.only_edited or self.edits.has(letter)
 
 
@@ -498,9 +499,8 @@ def _mended(envelope: Envelope, shown: Line, line: Line) -> Envelope:
             del changed["body"]
     is_packed = bool(line.get("packed"))
     try:
-        return envelope._replace(
-            **{name: _read(name, value, is_packed=is_packed) for name, value in changed.items()}
-        )
+        read = {name: _read(name, value, is_packed=is_packed) for name, value in changed.items()}
+        return envelope._replace(**read)
     except (TypeError, ValueError) as error:
         raise UsageError(f"The edited letter of {shown['message_id']!r} is invalid: {error}") from error
 

@@ -143,7 +143,7 @@ class Refusals:
         return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
 
     def refusal(self, position: int, message: Prepared, *, waits: bool = True) -> Outcome | None:
-        """Return the outcome of a new message that a dead letter rejects, or `None`. `waits`: it may be held back."""
+        """Return the outcome of a new message that a dead letter rejects, or `None`. `waits`: whether it may be held back."""
         if not self.kept:
             return None
         own = self._own(position, message.key, message.fingerprint)
@@ -296,7 +296,7 @@ class Refusals:
 
 
 def decided_before(refusals: Refusals, position: int, message: Prepared, refused: Outcome) -> Outcome:
-    """Return the outcome of a message with a processed id: an earlier rejection precedes `refused` as `id_reused`."""
+    """Return `refused`, except that an earlier dead letter of the delivery replaces a new `id_reused`."""
     if refused.reason is not Reason.ID_REUSED:
         return refused
     return refusals.refusal(position, message, waits=False) or refused

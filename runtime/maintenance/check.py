@@ -42,11 +42,11 @@ _ALL = KeyRange()
 
 @dataclass(slots=True)
 class Checked:
-    """The result of a check: counts, and up to `MOST_FAULTS` faults, both left and repaired."""
+    """The result of a check: counts, and up to `MOST_FAULTS` remaining and repaired faults each."""
 
     rows: int = 0
     streams: int = 0
-    damaged: int = 0  # the number of faults that are left
+    damaged: int = 0  # the number of remaining faults
     mended: int = 0  # the number of repaired faults
     faults: list[Fault] = field(default_factory=list)
     repaired: list[Fault] = field(default_factory=list)
@@ -122,7 +122,7 @@ async def _finish(table: Table, check: _PartitionCheck, checked: Checked, *, rep
 
 
 async def _rebuild(table: Table, check: _PartitionCheck) -> bool:
-    """Write the rebuilt rows. Return whether that succeeded: not if the partition changed meanwhile."""
+    """Write the rebuilt rows. Return whether that succeeded, which a concurrent write prevents."""
     rebuilt, guard = check.rebuilt, check.guard
     kept: Properties = {}
     if guard is not None:

@@ -111,7 +111,7 @@ async def forget(
             return False
         if await is_held(tables.states, found.key):
             raise UsageError(
-                f"{found.key} is held by a policy. Lift the hold first (`truncate --policy remove --hold`)."
+                f"A policy holds {found.key}: lift it first (`truncate --policy remove --hold`)."
             )
         erasure = _Erasure(tables, found, now)
         try:
@@ -172,10 +172,8 @@ class _Erasure:
         """Delete the object's tokens, rules and records of publications."""
         states, (handler, _, business_id) = self._tables.states, self._found.key.partition("-")
         token_store, policies = TokenStore(self._tables.token_store), Policies(states, lambda: self._now)
-        tokens, policy = (
-            await token_store.find(self._found.tokens),
-            await policies.get(Scope(handler, business_id)),
-        )
+        tokens = await token_store.find(self._found.tokens)
+        policy = await policies.get(Scope(handler, business_id))
         letters = await letters_of(states, handler, business_id)
         if not (tokens or policy.rules or letters):
             return

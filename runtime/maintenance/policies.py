@@ -19,18 +19,15 @@ from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions.properties import INT32, INT64, expect, number, reading_row, rows_between, time, written
 from runtime.versions.stream import stream_key
 
-PARTITION = "_policies"
-"""The partition of the policies. No stream has this key, because keys of streams contain a hyphen."""
+PARTITION = "_policies"  # no stream has this key, because keys of streams contain a hyphen
 
 NO_RULES = (
     "There are no retention rules: add --older-than AGE, --keep-last N or both, or set policies of the table with "
     "`consistent truncate --policy set`."
 )
 
-_GENERAL = "!"
-"""The prefix of row keys of policies of the table and of handlers. A policy of a stream has the stream's key."""
-
-_LAST = "~"
+_GENERAL = "!"  # the prefix of row keys of policies of the table and of handlers
+_LAST = "~"  # the upper bound of all row keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,7 @@ class Scope:
 
     @property
     def row_key(self) -> str:
-        """The row key of the policy."""
+        """The row key of the policy. A policy of a stream has the stream's key."""
         if self.business_id is not None:
             return f"{self.handler}-{self.business_id}"
         return f"{_GENERAL}{self.handler or ''}"
@@ -70,7 +67,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules and hold of a scope."""
+    """The retention rules of a scope, if any, and whether its streams are held."""
 
     scope: Scope
     rules: RetentionRules | None = None
@@ -88,7 +85,10 @@ class Decision:
 
 
 async def existing(table: Table, scope: Scope) -> Scope:
-    """Return a scope with the stored spelling of its business id. Costs up to three requests. Raises `UsageError`."""
+    """Return a scope with the stored spelling of its business id. Raises `UsageError` if the table lacks it.
+
+    Costs up to three requests.
+    """
     if scope.handler is None:
         return scope
     owner = (await TableSettings.of(table)).owner
@@ -138,7 +138,7 @@ class Policies:
             await self._write(policy, {"rules": None})
 
     async def get(self, scope: Scope) -> Policy:
-        """Return the policy of a scope, or an empty one. Costs one request. Raises `UsageError`."""
+        """Return the policy of a scope, or an empty policy. Costs one request."""
         if scope.business_id is not None:
             stream_key(scope.handler or "")
         row = await self._table.get(PARTITION, scope.row_key)
@@ -177,7 +177,7 @@ class PolicyReader:
         self._general: Mapping[Scope, Policy] | None = None
 
     async def decide(self, keys: Sequence[str]) -> list[Decision]:
-        """Return decisions for streams, given by key. Costs one request if all keys are ASCII and close together."""
+        """Return the decision for each stream key. Costs one request if all keys are ASCII and close together."""
         if self._general is None:
             general = await _read(self._table, _GENERAL, f"{_GENERAL}{_LAST}")
             self._general = {policy.scope: policy for policy in general}

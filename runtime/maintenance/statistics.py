@@ -29,10 +29,10 @@ class HandlerCount(NamedTuple):
     kept: int = 0  # versions that are still stored: only the newest of an entity
     unfinished: int = 0  # messages with possibly unpublished outputs
     letters: int = 0
-    horizon: int | None = None  # the newest of all streams
-    oldest: int | None = None  # when the oldest kept version was written, None from `count_objects`
-    rows: int = 0  # all in the handler's partitions, 0 from `count_objects`
-    bytes: int = 0
+    horizon: int | None = None  # the newest one of all streams
+    oldest: int | None = None  # when the oldest kept version was written; None from `count_objects`
+    rows: int = 0  # in all partitions of the handler; 0 from `count_objects`
+    bytes: int = 0  # of these rows
 
     def plus(self, other: HandlerCount) -> HandlerCount:
         """Return the sum of two counts."""
@@ -47,7 +47,7 @@ _OTHERS = HandlerCount("", "")  # rows that belong to no handler
 
 
 class TableCount:
-    """The sums for a table or part of it, for each handler and for rows of no handler."""
+    """The sums of a table or a part of it, for each handler and for the rows of no handler."""
 
     def __init__(self) -> None:
         self._counts = {("", ""): _OTHERS}
@@ -72,7 +72,7 @@ class TableCount:
         return list(self._counts.values())
 
     def merge(self, document: Iterable[Sequence[Any]]) -> None:
-        """Add the sums of another part."""
+        """Add the sums of another part, from its `document`."""
         for each in document:
             self.add(HandlerCount(*each))
 
@@ -115,7 +115,7 @@ async def object_keys(table: Table, prefix: str = "") -> AsyncIterator[str]:
 
 
 def _of_row(row: Row, first_event: int | None) -> HandlerCount | None:
-    """Count a row, or return None if it has no handler. `first_event` is the first event of its stream, if any."""
+    """Count a row, or return None if it has no handler. `first_event`: the first event of the row's stream, if any."""
     if not _may_be_of_handler(row):
         return None
     if row.row_key == ENTITY:

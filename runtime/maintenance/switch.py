@@ -3,8 +3,8 @@
 After a switch, later batches, streams and consumers use the second table.
 
 The switch is one conditional write to the first table's settings and counter of batches, so it fails if a batch begins
-meanwhile. The rest of the first table is copied before: equal objects, which have only markers in the
-second table, dead letters, policies, and the ended batches with their publications. Each step can be repeated.
+meanwhile. What the second table lacks is copied first: equal objects, of which it has only markers, dead letters,
+policies, and the ended batches with their publications. Each step can be repeated.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ _LAST = "~"
 
 
 async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) -> int | None:
-    """Switch a table, or the one that replaced it, to another one, or back to the one that it replaced.
+    """Switch a table, or the table that replaced it, to another table, or back to the table that it replaced.
 
     Return the number of objects copied, or `None` if the table was switched before. Costs a request for every 1,000
-    objects, and two for each object that is copied or has dead letters. After an interruption, call it again.
+    objects, and two for each object that is copied or has dead letters. After an interruption, call `switch` again.
 
     Raises `UsageError` while a batch is open, if messages came in since the reprocessing, and for a switch back after
     the table has changed; `ConcurrencyConflictError` if a batch begins meanwhile.
@@ -70,9 +70,7 @@ async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) 
     of_old, of_new = await TableSettings.of(old), await TableSettings.of(new)
     if is_same_table(name, to):
         if is_same_table(asked, to):
-            raise UsageError(
-                f"Switch {to} to another table: one that reprocessed it, or one that it replaced."
-            )
+            raise UsageError(f"Switch {to} to another table, which reprocessed it or which it replaced.")
         if of_old.follows is not None:  # interrupted before its last write
             first = await store.table(of_old.follows, make=False)
             await _store(old, _in_use(of_old, await TableSettings.of(first)))
@@ -94,9 +92,7 @@ async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) 
     if not is_same_table(of_new.follows, name):
         raise UsageError(f"{to} does not reprocess {name}: run `consistent reprocess --into {to}` first.")
     if of_old.follows is not None:
-        raise UsageError(
-            f"{name} itself reprocesses {of_old.follows}: switch {of_old.follows} to {name} first."
-        )
+        raise UsageError(f"{name} reprocesses {of_old.follows}: switch {of_old.follows} to {name} first.")
     copied = await _copy(old, new, name, counter.next)
     await _store(old, replace(of_old, switched_to=to, switched_as=await _contents(new)), counter)
     await _store(new, _in_use(of_new, of_old))
@@ -116,9 +112,7 @@ async def _store(table: Table, settings: TableSettings, counter: Counter | None 
         await table.transact(LEDGER, operations)
         await table.barrier()
     except RowError as error:
-        raise ConcurrencyConflictError(
-            LEDGER, "A batch began, or the settings changed: try again."
-        ) from error
+        raise ConcurrencyConflictError(LEDGER, "A batch began, or settings changed: try again.") from error
 
 
 async def _counter(table: Table) -> Counter:
@@ -138,7 +132,10 @@ async def _contents(table: Table) -> bytes:
 
 
 async def _copy(old: Table, new: Table, name: str, next_batch: int) -> int:
-    """Copy what the second table lacks, with objects of handlers that the new app lacks. Return their number."""
+    """Copy what the second table lacks, including objects of handlers that the new app lacks.
+
+    Return the number of objects copied. Raises `UsageError` if the second table does not follow all versions.
+    """
     owner = (await TableSettings.of(new)).owner
     followed = {
         stream.partition.key: read_head(stream.properties or {})
@@ -190,7 +187,7 @@ def _transactions(rows: Iterable[Row]) -> list[Transaction]:
 
 
 async def _copy_object(old: Table, new: Table, key: str) -> None:
-    """Copy an object in one transaction, or run by run, each of which leaves a valid stream."""
+    """Copy an object in one transaction, or run by run if it is large. Each transaction leaves a valid stream."""
     rows = {row.row_key: row async for row in rows_between(old, key, "", _LAST)}
     properties = {**rows[HEADER].properties, "Followed": rows[HEADER].properties["StateVersions"]}
     rows[HEADER] = replace(rows[HEADER], properties=properties)
@@ -222,10 +219,7 @@ async def _add_letters(old: Table, new: Table, key: str) -> None:
     if history is None or history.head.refuses:
         return
     own = history.letters.all
-    there, first = (
-        {(each.key, each.content) for each in own},
-        1 + max((each.number for each in own), default=0),
-    )
+    there = {(each.key, each.content) for each in own}
     missing = [
         each
         for each in letters
@@ -233,13 +227,14 @@ async def _add_letters(old: Table, new: Table, key: str) -> None:
         and (each.reason is Reason.ID_REUSED or not history.has(each.key))
     ]
     if missing:
+        first = own[-1].number + 1 if own else 1
         merged = [*own, *(each._replace(number=at) for at, each in enumerate(missing, first))]
         head = history.head._replace(waiting=history.head.waiting.after(merged, 0))
         await append(history, StreamUpdate(head, letters=merged))
 
 
 async def _copy_rows(source: Table, target: Table, partition: str, *, is_exact: bool = False) -> None:
-    """Copy the rows of a partition, of the ledger those of batches that the target lacks. `is_exact` deletes others."""
+    """Copy the rows of a partition. `is_exact`: delete all other rows. Batches that the target has are not copied."""
     there = {row.row_key async for row in rows_between(target, partition, "", _LAST, [])}
     rows = [row async for row in rows_between(source, partition, "", _LAST)]
     if partition == LEDGER:
@@ -270,10 +265,11 @@ async def fork(
     into: str | None = None,
     check: Callable[[Version], object] = lambda _: None,
 ) -> Fork:
-    """Copy the versions of one object, up to number `at`, into a new table, which makes the same draws.
+    """Copy the versions of one object, up to number `at`, into a new table with the same draw key.
 
-    A `Processor` on the new table continues from there. `into`: its name, by default a random one. `check` gets the
-    last version before the table is made. Raises `UsageError` if there is no such version, or if `into` has contents.
+    A `Processor` on the new table continues from there. `into`: the name of the new table, random by default. `check`
+    is called with the last version before the table is made. Raises `UsageError` if there is no such version, or if
+    `into` has contents.
     """
     _, table = await open_current(store, name, make=False)
     for spelled in dict.fromkeys((canonical(business_id), business_id)):

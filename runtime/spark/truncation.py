@@ -299,10 +299,8 @@ class _Worker:
 
                 take = partial(versions.add, handler, business_id)
                 with suppress(StoredDataError):  # nothing is deleted from a corrupt stream
-                    up_to = await truncation.take_versions(self.table, key, rules, RetryPolicy(), take)
-                    exported[key] = (
-                        up_to,
-                        await truncation.take_letters(self.table, key, rules, RetryPolicy(), add),
+                    exported[key] = await truncation.take_old(
+                        self.table, key, rules, RetryPolicy(), take, take_letter=add
                     )
             versions.close()
             letters.close()

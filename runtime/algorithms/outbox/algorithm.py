@@ -530,10 +530,8 @@ class TokenBased(OutboxAlgorithm):
         return await super().forget(entity, message_ids)
 
 
-def _undecided(entity: Entity, message_ids: Collection[IdKey]) -> list[IdKey]:
-    return [
-        key for key in message_ids if key in entity.outbox and not _tokens(entity.outbox[key]).are_decided
-    ]
+def _undecided(entity: Entity, keys: Collection[IdKey]) -> list[IdKey]:
+    return [key for key in keys if key in entity.outbox and not _tokens(entity.outbox[key]).are_decided]
 
 
 def _registered(attempts: Mapping[IdKey, str], entity: Entity) -> Entity:

@@ -90,9 +90,7 @@ def _added_at(row: Row) -> int:
 # message, its token has one name and a row for each handler.
 
 HEADER = "token"  # the header that holds a token's name
-PARTITION = (
-    "tokens."  # the prefix of partition keys of chains. Handler names have no full stop, so no entity has it.
-)
+PARTITION = "tokens."  # begins the partition keys of chains. No handler's name has a full stop.
 
 USED = "Used"  # the property that marks a token as the parent of others
 FIRST_IN_CHAIN = "first"
@@ -131,7 +129,7 @@ class TokenStore:
         return await self.table.get(PARTITION + token.chain, token.row_key) is not None
 
     async def issue(self, tokens: Sequence[Token]) -> bool:
-        """Durably create all tokens of a message from outside. Return False, and create none, if any of them exists."""
+        """Durably create all tokens of a message from outside. Return False, and create none, if any token exists."""
         is_new = await self.add(tokens)
         await self.flush()
         return is_new

@@ -48,9 +48,7 @@ class Difference:
             upcast = ""
             if self.schemas is not None:
                 upcast = " (compared in schema version {1}, upcast from {0})".format(*self.schemas)
-            fields = [
-                f"{each.field} was {shown(each.before)} and is {shown(each.after)}" for each in self.state
-            ]
+            fields = [f"{one.field} was {shown(one.before)} and is {shown(one.after)}" for one in self.state]
             listed = ", ".join(fields[:_SHOWN]) or "the same fields are encoded differently"
             details.append(f"{listed}{more}{upcast}")
         if self.outputs:
@@ -71,12 +69,10 @@ def compare_outputs(now: Sequence[Published], digest: bytes) -> str:
     """Describe how the outputs of a replay differ from the recorded ones, of which only the digest is known."""
     if not now:
         return "no outputs, but some were recorded"
-    recorded = (
-        "; none were recorded" if digest == NO_OUTPUTS else "; only the digest of the recorded ones is known"
-    )
+    recorded = "none were" if digest == NO_OUTPUTS else "only the digest of the outputs was"
     names = ", ".join([output.type for output in now[:_SHOWN]])
     more = f" and {len(now) - _SHOWN} more" if len(now) > _SHOWN else ""
-    return f"{names}{more} {'was' if len(now) == 1 else 'were'} published{recorded}"
+    return f"{names}{more} {'was' if len(now) == 1 else 'were'} published; {recorded} recorded"
 
 
 IN_A_ROW = 512
@@ -273,10 +269,8 @@ class Verifier:
                     head, known = stream.head, self._known(stream, business_id, ids)
             versions = [None if key is None else known.get(key) for key in keys]
             judgements = self._judge(head, business_id, deliveries, versions)
-            findings = [
-                self._finding(business_id, *each)
-                for each in zip(deliveries, versions, judgements, strict=True)
-            ]
+            judged = zip(deliveries, versions, judgements, strict=True)
+            findings = [self._finding(business_id, *each) for each in judged]
         error = None if head.state is None else self._unreadable(head.state, head.schema)
         if error is None:
             return findings
@@ -315,9 +309,7 @@ class Verifier:
                     break
                 copies.append(Copy.of(delivery, version))
             replayed, error = replayer.replay_all(copies)
-            judged = [
-                self._compared(copy.version, each) for copy, each in zip(copies, replayed, strict=False)
-            ]
+            judged = [self._compare(copy.version, each) for copy, each in zip(copies, replayed, strict=False)]
             if error is not None:
                 judged.append(self._failed(copies[len(judged)].version, error))
             if not judged:
@@ -350,7 +342,7 @@ class Verifier:
             return _Judgement(Verdict.STATE_UNREADABLE, unreadable)
         return _Judgement(Verdict.STATE_UNREADABLE, str(error))
 
-    def _compared(self, known: Version, made: Replayed) -> _Judgement:
+    def _compare(self, known: Version, made: Replayed) -> _Judgement:
         try:
             difference = None if meets_digests(made, known) else find_difference(self.handler, made, known)
         except CodecError as error:

@@ -149,9 +149,7 @@ class _Stream:
         self._chosen: dict[IdKey, int] = {}  # the position of the delivery to take
         self._new: set[IdKey] = set()
         self._late: set[IdKey] = set()
-        self._visited_at: int | None = (
-            None  # the last version followed when a visit asked to complete the stream
-        )
+        self._visited_at: int | None = None  # the last version followed before a visit
         self._were: dict[IdKey, Envelope] = {}  # recorded messages that changed or are gone
 
     async def follow(self) -> Sequence[Outcome]:
@@ -160,10 +158,8 @@ class _Stream:
         versions = (version for run in self._recorded[1] for version in run.all())
         self._versions = list(takewhile(self._of.manner.has, versions))
         if self._recorded[0].refuses:
-            return [
-                dead_letter(envelope, Reason.FORGOTTEN, FORGOTTEN, *self._names)
-                for envelope in self._deliveries.envelopes
-            ]
+            envelopes = self._deliveries.envelopes
+            return [dead_letter(each, Reason.FORGOTTEN, FORGOTTEN, *self._names) for each in envelopes]
         self._choose()
         visited = () if self._visited_at is None else self._versions
         ids = {*self._chosen, *self._were, *(each.record.message_id for each in visited)}
@@ -213,7 +209,7 @@ class _Stream:
         return is_made_by_handler(version.message_id)
 
     def _rewound(self, history: History, followed: int) -> int:
-        """Return the version to resume after: `followed`, or the last one before a kept version that now differs."""
+        """Return the version to resume after: `followed`, or the last version before a kept one that now differs."""
         for version in () if _is_own(history) else self._versions:
             key = version.record.message_id
             if version.number <= followed and key in (self._new if key in self._chosen else self._were):
@@ -252,10 +248,9 @@ class _Stream:
                 self._deliveries.envelopes.headers[position] = envelope.headers
             if marked == NEW or self._of.is_added:
                 self._new.add(key)
+            made = recorded.get(key)
             is_exact = (
-                key not in recorded
-                or not isinstance(delivery, Prepared)
-                or is_copy(delivery, recorded[key].fingerprint)
+                made is None or not isinstance(delivery, Prepared) or is_copy(delivery, made.fingerprint)
             )
             if not is_exact and not is_cascade:
                 error = "Another message with its id made a version of the recorded history."
@@ -419,14 +414,13 @@ class _Stream:
     ) -> None:
         """Add the outcome of a message that makes the recorded state and outputs, or of a copy (no `version`)."""
         outputs = outputs_of(sent, version or 0, now)
-        self._outcomes.append(
-            Outcome(envelope, *self._names, Status.DUPLICATE, version=version, outputs=outputs)
-        )
+        repeated = Outcome(envelope, *self._names, Status.DUPLICATE, version=version, outputs=outputs)
+        self._outcomes.append(repeated)
 
     def _report_all(
         self, steps: Sequence[_Step], made: Sequence[_Made], same: Sequence[bool], outcomes: Outcomes
     ) -> None:
-        """Add the outcomes of steps. Messages have the positions of `made`, `same` and `outcomes`."""
+        """Add the outcomes of steps. `made`, `same` and `outcomes` have an element for each step with a message."""
         at = 0
         for step in steps:
             if step.position is None:
@@ -549,10 +543,8 @@ def _output(change: str, of: Published, before: Published | None, after: Publish
 
 
 def _fields(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - any JSON values
-    return [
-        {"field": each.field, "before": shown(each.before), "after": shown(each.after)}
-        for each in changes(before, after)
-    ]
+    found = changes(before, after)
+    return [{"field": each.field, "before": shown(each.before), "after": shown(each.after)} for each in found]
 
 
 def _numbers(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - any JSON values

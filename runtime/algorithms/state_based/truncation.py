@@ -48,7 +48,7 @@ class HeldBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
-    """The retention rules of a truncation or a policy. Deleting a version needs all. Times are in microseconds."""
+    """The retention rules of a truncation or a policy. All must permit a deletion. Times are in microseconds."""
 
     GROUP: ClassVar = "truncate"
 
@@ -84,10 +84,8 @@ class RetentionRules:
             raise UsageError("The redelivery window must be between 0 and ten years.")
         if age is None:
             age = 0 if allow_young else MINIMUM_AGE
-        acknowledged = ago(now, self.acknowledged_after)
-        return TruncationRules(
-            now - age, self.keep_last or 0, window, self.allow_undated, open_batches, acknowledged
-        )
+        options = (self.keep_last or 0, window, self.allow_undated)
+        return TruncationRules(now - age, *options, open_batches, ago(now, self.acknowledged_after))
 
 
 def ago(now: int, age: int | None) -> int | None:
@@ -144,13 +142,8 @@ class TruncationRules:
     redelivery_window: int
     allow_undated: bool  # include versions without `enqueued_at`
     open_batches: OpenBatches  # their versions are kept, as the outputs may be unpublished
-    acknowledged: int | None = (
-        None  # outputs of single messages handled before this time are known to be published
-    )
+    acknowledged: int | None = None  # the outputs of single messages handled before this time are published
     give_up: int | None = None  # dead letters rejected up to this time are discarded
-
-    def gives_up(self, letter: Letter) -> bool:
-        return self.give_up is not None and letter.refused_at <= self.give_up
 
     def is_due(self, run: RunIndex, versions: int) -> bool:
         """Return whether all versions of a run are old enough, and none is among the newest ones to keep."""
@@ -190,46 +183,24 @@ class TruncationRules:
         return self.acknowledged is not None and commit.written_at < self.acknowledged
 
 
-async def take_letters(
-    table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, take: Callable[[Letter], None]
-) -> frozenset[int]:
-    """Call `take` with each dead letter to discard, perhaps several times. Return the numbers of these letters."""
-    if rules.give_up is None:
-        return frozenset()
+async def _without_old_letters(
+    stream: Stream, head: Head, rules: TruncationRules, among: Collection[int] | None = None
+) -> tuple[Head, Sequence[Letter], Sequence[Include]]:
+    """Remove old dead letters, which prevent truncation. Return the new head, these letters, and the changes of rows.
 
-    async def take_old() -> frozenset[int]:
-        stream = await Stream.try_open(Partition.exact(table, key))
-        if stream is None or not dead_letter_rows.read_waiting(stream.properties or {}).count:
-            return frozenset()
-        old = list(filter(rules.gives_up, (await dead_letter_rows.letters_of(stream.partition)).waiting))
-        for letter in old:
-            take(letter)
-        return frozenset(letter.number for letter in old)
-
-    with error_location(table, key):
-        return await until_undisturbed(retries.beside(table), take_old)
-
-
-async def without_old_letters(
-    stream: Stream, head: Head, rules: TruncationRules, *, dry_run: bool, kept: Collection[int] | None = None
-) -> tuple[Stream, Head, int]:
-    """Discard old dead letters, which prevent truncation. Return the stream, its new head, and the number discarded.
-
-    `kept`: the numbers of the exported dead letters. If it is not None, only these are discarded.
+    `among`: the numbers of the letters that may be removed. None: all. Costs up to one request.
     """
-    if rules.give_up is None or not head.waiting.count:
-        return stream, head, 0
-    before = await dead_letter_rows.letters_of(stream.partition)
-    changed, count = given_up(
-        before.all, lambda letter: rules.gives_up(letter) and (kept is None or letter.number in kept)
-    )
-    if not count:
-        return stream, head, 0
+    latest = rules.give_up
+    if latest is None or not head.waiting.count:
+        return head, (), ()
+    letters = await dead_letter_rows.letters_of(stream.partition)
+    old = [letter for letter in letters.waiting if letter.refused_at <= latest]
+    old = [letter for letter in old if among is None or letter.number in among]
+    if not old:
+        return head, (), ()
+    changed, _ = given_up(letters.all, old.__contains__)
     head = head._replace(waiting=head.waiting.after(changed, 0))
-    if dry_run:
-        return replace(stream, properties=head.properties()), head, count
-    _, changes = before.changed(changed)
-    return await Stream.set_properties(stream, head.properties(), changes), head, count
+    return head, old, letters.changed(changed)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,32 +265,43 @@ class Truncated:
     letters: int = 0  # discarded dead letters
 
 
-async def take_versions(
-    table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, take: Callable[[Version], None]
-) -> int:
-    """Call `take` with each version to delete, perhaps several times. Return the number of the last version, or 0."""
+async def take_old(
+    table: Table,
+    key: str,
+    rules: TruncationRules,
+    retries: RetryPolicy,
+    take_version: Callable[[Version], None],
+    *,
+    take_letter: Callable[[Letter], object] = lambda _: None,
+) -> tuple[int, frozenset[int]]:
+    """Call `take_version` with each version to delete, and `take_letter` with each dead letter to discard.
 
-    async def take_old() -> int:
+    A retry may pass some of them again. Return the number of the last version, or 0, and the numbers of the letters.
+    """
+
+    async def attempt() -> tuple[int, frozenset[int]]:
         found = await read_runs(Partition.exact(table, key))
         if found is None:
-            return 0
+            return 0, frozenset()
         stream, head, runs = found
-        stream, head, _ = await without_old_letters(stream, head, rules, dry_run=True)
+        head, letters, _ = await _without_old_letters(stream, head, rules)
         gone, _ = await _gone(stream, head, runs, rules)
         last = gone[-1].last if gone else 0
         for run in gone:
             if run.event != NO_EVENT:
                 (event,) = await Stream.read_events(stream, run.event, run.event)
                 for version in read_run(event).all():
-                    take(version)
+                    take_version(version)
         if head.tail is not None and head.tail.first <= last:
             for version in head.tail.run().all():
                 if version.number <= last:
-                    take(version)
-        return last
+                    take_version(version)
+        for letter in letters:
+            take_letter(letter)
+        return last, frozenset(letter.number for letter in letters)
 
     with error_location(table, key):
-        return await until_undisturbed(retries.beside(table), take_old)
+        return await until_undisturbed(retries.beside(table), attempt)
 
 
 async def truncate_stream(
@@ -334,8 +316,8 @@ async def truncate_stream(
 ) -> Truncated | None:
     """Delete the versions of one stream that the rules allow. Return `None` if the stream no longer exists.
 
-    `up_to`: the last version to delete, because later ones are not exported. `letters_kept`: the exported dead letters,
-    the only ones to discard. Costs a transaction for every 99 rows.
+    `up_to`: the last version to delete, because later ones are not exported. `letters_kept`: the numbers of the
+    exported dead letters. Only these are discarded. Costs a transaction for every 99 rows.
     """
 
     async def attempt() -> Truncated | None:
@@ -343,9 +325,11 @@ async def truncate_stream(
         if found is None:
             return None
         stream, head, runs = found
-        stream, head, letters = await without_old_letters(
-            stream, head, rules, dry_run=dry_run, kept=letters_kept
-        )
+        head, letters, changes = await _without_old_letters(stream, head, rules, letters_kept)
+        if letters and dry_run:
+            stream = replace(stream, properties=head.properties())
+        elif letters:
+            stream = await Stream.set_properties(stream, head.properties(), changes)
         gone, held = await _gone(stream, head, runs, rules)
         if up_to is not None:
             gone = [run for run in gone if run.last <= up_to]
@@ -355,7 +339,7 @@ async def truncate_stream(
             await plan.carry_out()
         count, (rows, size) = sum(run.count for run in gone), (plan.count, plan.bytes) if plan else (0, 0)
         kept_from, newest, horizon = head.kept_from, head.versions, head.horizon
-        return Truncated(key, count, len(gone), kept_from, newest, horizon, rows, size, held, letters)
+        return Truncated(key, count, len(gone), kept_from, newest, horizon, rows, size, held, len(letters))
 
     with error_location(table, key):
         return await until_undisturbed(retries.beside(table), attempt)
@@ -363,14 +347,12 @@ async def truncate_stream(
 
 async def read_runs(partition: Partition) -> tuple[Stream, Head, list[RunIndex]] | None:
     """Return a stream, its head, and its runs followed by the segments of its tail, or `None` if it does not exist."""
-    slice_ = await Stream.try_read(
-        partition, slice_size=None, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES
-    )
-    if slice_ is None:
+    read = await Stream.try_read(partition, slice_size=None, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES)
+    if read is None:
         return None
-    head = read_head(slice_.stream.properties or {})
-    runs = [read_index(event) for event in slice_.events]
-    return slice_.stream, head, runs + (head.tail.indexes() if head.tail else [])
+    head = read_head(read.stream.properties or {})
+    runs = [read_index(event) for event in read.events]
+    return read.stream, head, runs + (head.tail.indexes() if head.tail else [])
 
 
 async def _gone(
@@ -415,7 +397,5 @@ def _moved(head: Head, gone: Sequence[RunIndex], rules: TruncationRules) -> Head
     horizons = [newest + rules.redelivery_window for newest in dated]
     if head.horizon is not None:
         horizons.append(head.horizon)
-    undated_cut = head.undated_cut or any(run.undated for run in gone)
-    return head._replace(
-        kept_from=gone[-1].last + 1, horizon=max(horizons, default=None), undated_cut=undated_cut
-    )
+    undated_cut, kept_from = head.undated_cut or any(run.undated for run in gone), gone[-1].last + 1
+    return head._replace(kept_from=kept_from, horizon=max(horizons, default=None), undated_cut=undated_cut)

@@ -11,7 +11,7 @@ from eventstore import Row, Table, drive
 from runtime.algorithms.state_based.replay import Verdict, Verifier
 from runtime.algorithms.state_based.truncation import (
     TruncationChoices,
-    take_versions,
+    take_old,
     truncate_stream,
 )
 from runtime.archives import tables as importing
@@ -51,7 +51,7 @@ def truncate(table: Table, folder: Path, *, keep_last: int) -> None:
     with VersionPart(folder) as part:
         for diary in DIARIES:
             add = partial(part.add, "Diary", diary)
-            newest[diary] = drive(take_versions(table, f"Diary-{diary}", rules, PATIENCE, add))
+            newest[diary], _ = drive(take_old(table, f"Diary-{diary}", rules, PATIENCE, add))
         part.close()
     for diary in DIARIES:
         drive(truncate_stream(table, f"Diary-{diary}", rules, PATIENCE, up_to=newest[diary]))

@@ -8,7 +8,7 @@ import pytest
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
 from runtime.algorithms.state_based.truncation import (
     TruncationChoices,
-    take_versions,
+    take_old,
     truncate_stream,
 )
 from runtime.archives import versions as archive
@@ -57,7 +57,7 @@ def table(long_stream: Table) -> Table:
 def export(table: Table, folder) -> int:
     """Write what is to be cut to a file, as a worker does, and return up to where."""
     with VersionPart(folder) as part:
-        newest = drive(take_versions(table, KEY, RULES, PATIENCE, partial(part.add, "Diary", DIARY)))
+        newest, _ = drive(take_old(table, KEY, RULES, PATIENCE, partial(part.add, "Diary", DIARY)))
         part.close()
     return newest
 

@@ -17,7 +17,7 @@ from runtime import StoredDataError
 from runtime.algorithms.state_based.replay import Verifier
 from runtime.algorithms.state_based.truncation import (
     TruncationChoices,
-    take_versions,
+    take_old,
     truncate_stream,
 )
 from runtime.dead_letters import Selection, discard, find_letters
@@ -101,7 +101,7 @@ READERS: dict[str, Read] = {
         TruncationChoices(keep_last=1, give_up_letters_older_than=0).as_of(NOW, OpenBatches()),
         PATIENCE,
     ),
-    "take versions": lambda table: take_versions(table, WITH_RUNS, RULES, PATIENCE, lambda _version: None),
+    "take versions": lambda table: take_old(table, WITH_RUNS, RULES, PATIENCE, lambda _version: None),
     "streams": lambda table: _all(summaries(table)),
     "show": lambda table: versions(table, "Diary", "d-1"),
     "show runs": lambda table: versions(table, "Diary", "d-2"),
