@@ -143,7 +143,7 @@ class Refusals:
         return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
 
     def refusal(self, position: int, message: Prepared, *, waits: bool = True) -> Outcome | None:
-        """Return the outcome of a new message that a dead letter rejects, or `None`. `waits`: whether it may be held back."""
+        """Return the outcome of a new message that a dead letter rejects, or `None`. `waits`: allow holding it back."""
         if not self.kept:
             return None
         own = self._own(position, message.key, message.fingerprint)

@@ -271,14 +271,12 @@ class Entities:
         Costs one request, or none if the change is a no-op.
         """
 
-        async def change_it(before: Entity) -> Entity:
+        async def attempt(before: Entity | None = None) -> Entity:
+            before = before or await self.load(entity.key)
             changed = change(before)
             return before if changed is before else await self.store(changed)
 
-        async def again() -> Entity:
-            return await change_it(await self.load(entity.key))
-
-        return await until_undisturbed(self.retries, again, first=partial(change_it, entity))
+        return await until_undisturbed(self.retries, attempt, first=partial(attempt, entity))
 
     async def unfinished(self) -> AsyncIterator[str]:
         """Yield the keys of entities with unfinished messages. Costs one request for every 1,000 entities."""

@@ -129,7 +129,7 @@ def test_what_no_message_holds_is_refused(changes: dict[str, Any]):
         (b"{", "Line 1 of the edited letters is not valid JSON"),
         (b"\n[]", "Line 2 of the edited letters is not an object"),
         (b'{"body": "x"}', "Line 1 of the edited letters is not an object"),
-        (b'{"letter": "1"}\n{"letter": "1"}', "Line 2 of the edited letters is the second one"),
+        (b'{"letter": "1"}\n{"letter": "1"}', "Line 2 of the edited letters repeats an earlier letter"),
         (b"\xff", "are not UTF-8"),
         (b'{"message_id": "\xc3"}', "are not UTF-8"),
         ('{"message_id": "a"}'.encode("utf-16"), "are not UTF-8"),

@@ -8,8 +8,6 @@ from zlib import crc32
 
 import msgpack
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from eventstore import Int64, Operation, Table, connect, drive
 from eventstore.keys import escape
@@ -25,14 +23,10 @@ from tests.unit.runtime.maintenance.damaged import (
     WITH_RUNS,
     Rows,
     changed,
-    damage,
-    small_segments,
     sound,
     table_of,
 )
-from tests.unit.runtime.maintenance.kept import READERS as READERS_OF_KEPT
-from tests.unit.runtime.maintenance.kept import kept
-from tests.unit.runtime.maintenance.test_every_reader_of_stored_bytes import READERS, _tell
+from tests.unit.runtime.maintenance.test_all_that_a_table_keeps import kept
 from tests.unit.runtime.tables import rows
 from tests.unit.runtime.worker import Worker, ends
 
@@ -206,27 +200,6 @@ def test_a_used_token_that_no_entity_waits_to_delete_is_reported():
     found = [(fault.stream, fault.row) for fault in told.faults]
     assert found == [(f"tokens.{of_nobody.chain}", of_nobody.row_key)]
     assert told.repaired == []
-
-
-@given(st.data())
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-def test_whatever_a_reader_stumbles_over_is_a_fault(data):
-    base, readers = data.draw(st.sampled_from([(sound(), READERS), (kept(), READERS_OF_KEPT)]))
-    found = data.draw(damage(base))
-
-    told = [error for read in readers.values() if (error := _tell(read, table_of(found))) is not None]
-
-    streams = {error.stream for error in told if error.stream.startswith("Diary-")}
-    assert streams <= {stream for stream, _ in faults(found)}
-
-
-def test_streams_that_are_written_to_have_no_faults():
-    table = table_of(sound())
-    with small_segments():
-        Worker(table, business_id="d-2").process(*[write(each, diary="d-2") for each in "tuvwx"])
-    drive(table.transact("other", [Operation.insert("row", {})]))
-
-    assert drive(check_table(table)).faults == []
 
 
 def spoilt(folder: Path, found: Rows, *places: Place) -> Table:

@@ -44,8 +44,8 @@ from tests.unit.runtime.maintenance.damaged import (
     sound,
     table_of,
 )
-from tests.unit.runtime.maintenance.kept import READERS as READERS_OF_KEPT
-from tests.unit.runtime.maintenance.kept import kept
+from tests.unit.runtime.maintenance.test_all_that_a_table_keeps import READERS as READERS_OF_KEPT
+from tests.unit.runtime.maintenance.test_all_that_a_table_keeps import kept
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker
 

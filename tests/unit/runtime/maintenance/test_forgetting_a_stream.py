@@ -133,7 +133,7 @@ def test_an_object_under_a_hold_is_not_forgotten(table):
     drive(policies.change(scope, hold=True))
     before = of_the_object(table)
 
-    with pytest.raises(UsageError, match="is held by a policy"):
+    with pytest.raises(UsageError, match="A policy holds Diary-d-1"):
         erase(table)
     trace = drive(find_trace(Tables(table, table, table), "Diary", DIARY))
     assert trace is not None

@@ -14,7 +14,7 @@ from runtime import Envelope, Processor
 from runtime.clock import system_clock
 from runtime.dead_letters import Selection, discard, find_letters
 from runtime.errors import UsageError
-from runtime.ledger.ledger import Ledger
+from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.ledger.settings import LEDGER, TableOwner, TableSettings, open_current
 from runtime.maintenance import switch as module
 from runtime.maintenance.forget import Tables, forget
@@ -49,10 +49,10 @@ def world(store: Store) -> World:
     return world
 
 
-def follow(store: Store, name: str, into: str, world: World) -> None:
-    second = drive(store.table(into))
-    drive(second.transact(LEDGER, [TableSettings(TableOwner.of(bank("fee")), follows=name).operation()]))
-    reprocess(drive(store.table(name)), second, world.log, bank("fee"), bank("same"))
+def follow(store: Store, name: str, into: str, world: World, app: App | None = None) -> None:
+    app, second = app or bank("fee"), drive(store.table(into))
+    drive(second.transact(LEDGER, [TableSettings(TableOwner.of(app), follows=name).operation()]))
+    reprocess(drive(store.table(name)), second, world.log, app, bank("same"))
 
 
 def processed(table: Table, world: World, message: Envelope | None = None) -> None:
@@ -168,13 +168,11 @@ def test_batches_and_how_far_they_are_published_go_along(store: Store, world: Wo
 
 
 def test_objects_of_a_handler_that_the_new_app_lacks_are_copied(store: Store, world: World) -> None:
-    lone, third = App(bank("fee").handlers["Account"].handler_type, name="bank"), drive(store.table("third"))
-    drive(third.transact(LEDGER, [TableSettings(TableOwner.of(lone), follows="first").operation()]))
-    reprocess(world.table, third, world.log, lone, bank("same"))
+    follow(store, "first", "third", world, App(bank("fee").handlers["Account"].handler_type, name="bank"))
 
     drive(switch(store, "first", "third"))
 
-    before, after = histories(world.table), histories(third)
+    before, after = histories(world.table), histories(drive(store.table("third")))
     assert after.keys() == before.keys()
     assert {key: after[key] for key in after if key[0] == Book.__name__} == {
         key: before[key] for key in before if key[0] == Book.__name__
@@ -245,21 +243,24 @@ def test_a_batch_that_begins_during_it_refuses_it(store: Store, world: World, mo
     assert drive(open_current(store, "first"))[0] == "first"
 
 
-def test_a_switch_back_that_was_interrupted_is_called_again(store: Store, world: World, monkeypatch) -> None:
-    drive(switch(store, "first", "second"))
-    written = []
-    store_settings = module._store
+def interrupted_before_its_last_write(store: Store, name: str, to: str) -> None:
+    written, store_settings = [], module._store
 
-    async def once(*given):
+    async def once(*given: Any) -> None:
         written.append(given)
         if len(written) == 2:
             raise KeyboardInterrupt
         await store_settings(*given)
 
-    monkeypatch.setattr(module, "_store", once)
-    with pytest.raises(KeyboardInterrupt):
-        drive(switch(store, "second", "first"))
-    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_store", once)
+        with pytest.raises(KeyboardInterrupt):
+            drive(switch(store, name, to))
+
+
+def test_a_switch_back_that_was_interrupted_is_called_again(store: Store, world: World) -> None:
+    drive(switch(store, "first", "second"))
+    interrupted_before_its_last_write(store, "second", "first")
     drive(switch(store, "second", "first"))
 
     name, current = drive(open_current(store, "first"))
@@ -319,47 +320,36 @@ def test_the_second_message_under_an_id_stays_a_dead_letter(store: Store, world:
 
 
 def test_a_switch_that_was_killed_before_its_last_write_keeps_the_handlers_of_both(
-    store: Store, world: World, monkeypatch
+    store: Store, world: World
 ) -> None:
     app = bank("fee")
     drive(TableSettings.claim(world.table, app))
-    lone = App(app.handlers["Account"].handler_type)
-    third = drive(store.table("third"))
-    drive(third.transact(LEDGER, [TableSettings(TableOwner.of(lone), follows="first").operation()]))
-    reprocess(world.table, third, world.log, lone, bank("same"))
-    write, calls = module._store, list[int]()
-
-    async def killed(*given: Any) -> None:
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        await write(*given)
-
-    monkeypatch.setattr(module, "_store", killed)
-    with pytest.raises(KeyboardInterrupt):
-        drive(switch(store, "first", "third"))
+    follow(store, "first", "third", world, App(app.handlers["Account"].handler_type))
+    interrupted_before_its_last_write(store, "first", "third")
     drive(switch(store, "first", "third"))
 
-    settings = drive(TableSettings.of(third))
+    settings = drive(TableSettings.of(drive(store.table("third"))))
     assert settings.follows is None
     assert settings.owner is not None
     assert settings.owner.handlers == TableOwner.of(app).handlers
 
 
+def ended_batch(table: Table, counts: dict[str, int] | None = None) -> BatchRecord:
+    ledger = Ledger(table, system_clock)
+    record = drive(ledger.begin("daily", "a log", "out"))
+    return drive(ledger.publish(drive(ledger.commit_round(record, 0, counts or {}, 0))))
+
+
 def test_a_batch_with_the_id_of_a_reprocessing_refuses_it(store: Store, world: World) -> None:
     for name in ("first", "second"):
-        ledger = Ledger(drive(store.table(name)), system_clock)
-        record = drive(ledger.begin("daily", "a log", "out"))
-        drive(ledger.publish(drive(ledger.commit_round(record, 0, {}, 0))))
+        ended_batch(drive(store.table(name)))
 
     with pytest.raises(UsageError, match="Batch daily of first"):
         drive(switch(store, "first", "second"))
 
 
 def test_a_fork_does_not_use_the_number_of_a_batch_again(store: Store, world: World) -> None:
-    ledger = Ledger(world.table, system_clock)
-    record = drive(ledger.begin("daily", "a log", "out"))
-    drive(ledger.publish(drive(ledger.commit_round(record, 0, {}, 0))))
+    record = ended_batch(world.table)
 
     forked = drive(fork(store, "first", "Account", "a0"))
 
@@ -374,10 +364,8 @@ def test_switching_back_does_not_bring_back_what_was_redriven_at_a_target(
     target = open_target(f"sqlite:///{tmp_path}/out.db", TargetOptions())
     world.run([("m1", Paid(account="a0", amount=60))], bank("same"))
     follow(store, "first", "second", world)
-    ledger = Ledger(world.table, system_clock)
-    ended = drive(ledger.commit_round(drive(ledger.begin("daily", "a log", "out")), 0, {"outputs": 1}, 0))
+    ended = ended_batch(world.table, {"outputs": 1})
     first, second = (Publications(drive(store.table(name)), system_clock) for name in ("first", "second"))
-    drive(ledger.publish(ended))
     publication = drive(first.begin(key_of(ended, target, ()), "target", 1, 1))
     claim = drive(first.claim(publication, 0, None, "me", timedelta(minutes=1)))
     refused = Record("o1", "Booked", "a0", "Account", Result.NOT_SENT, "no")

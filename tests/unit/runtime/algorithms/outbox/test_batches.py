@@ -99,23 +99,6 @@ def crashed_at_publish(algorithm) -> World:
 
 
 @every_outbox
-def test_another_batch_gives_its_outputs_as_duplicates_and_the_first_gives_them_all_the_same(died):
-    world = died.world
-    other = Batch(world, "other").run(*SIDE_BY_SIDE)
-
-    # The outputs were handled with the other batch, but the entries are left to the first
-    assert {status for status, _ in given(other[:3])} == {"duplicate"}
-    assert len(outputs(other)) == 2
-    assert pending(world) == 3
-    assert world.state("LeaderBoard", str(GAME)) == COUNTED
-
-    first = died.run(*SIDE_BY_SIDE)
-    assert given(first[:3]) == [("processed", ids) for _, ids in given(other[:3])]
-    assert {status for status, _ in given(first[3:])} == {"duplicate"}
-    assert_each_counted_once(world)
-
-
-@every_outbox
 def test_what_a_single_message_has_left_is_published_and_finished_by_a_batch_and_left_by_an_early_sweep(
     algorithm,
 ):
@@ -166,15 +149,6 @@ def test_a_sweep_makes_up_for_a_task_that_died_after_any_call(algorithm):
         assert_each_counted_once(sweep.world)
         assert sweep.unfinished(LATER) == []
     assert [each.envelope.type for each in left] == ["StartNewRound", "FireAt", "FireAt"]
-
-
-@every_outbox
-def test_another_batch_finishes_what_a_batch_has_left_that_was_abandoned(died):
-    outcomes = Batch(died.world, "other", open_batches=OpenBatches()).run(*SIDE_BY_SIDE)
-
-    assert given(outcomes[:3])[0] == ("duplicate", [])
-    assert len(outputs(outcomes)) == 2
-    assert_each_counted_once(died.world)
 
 
 # The outputs of a batch wait in the outbox of their entity: what does not fit is told so, and fits a redrive.
@@ -235,13 +209,6 @@ def test_what_does_not_fit_is_a_dead_letter_that_says_what_to_do_and_a_redrive_h
     (never,) = Batch(World(algorithm, app)).run(shout("very-loud", MAX_OUTBOX_BYTES))
     assert ends([never]) == ["state_too_large"]
     assert "redrive it" not in str(never.error), "it never fits"
-
-
-@every_outbox
-def test_after_one_that_does_not_fit_the_others_wait_if_the_batch_stops_there(algorithm):
-    outcomes = Batch(World(algorithm, app), on_error="stop-stream").run(*OUTGROWING)
-
-    assert ends(outcomes) == ["processed"] * 3 + ["state_too_large", "held_back", "held_back"]
 
 
 @pytest.mark.thorough

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from eventstore import ConcurrencyConflictError, KeyRange, Operation, Table, drive
+from eventstore import KeyRange, Operation, Table, drive
 from eventstore.limits import row_bytes
 from eventstore.port import Row
 from eventstore.stream import split_keys
@@ -36,16 +36,9 @@ every_outbox = pytest.mark.parametrize("algorithm", WITH_OUTBOX)
 # Tokens: created once for what counts, under fresh ids, refused when too late, and none left over.
 
 
-PARENT = Token("chain", "first", "Bell")
-
-
 @pytest.fixture
 def store() -> TokenStore:
     return TokenStore(memory_table())
-
-
-def tokens_of(attempt: str, number: int = 2) -> list[Token]:
-    return [Token("chain", f"{attempt}-{index}", "Ear") for index in range(number)]
 
 
 class Tolled(Message):
@@ -68,17 +61,6 @@ class Ear(Handler[Rings]):
 
 class OtherEar(Ear):
     """Takes the same messages."""
-
-
-def test_no_tokens_are_created_once_the_parent_is_gone(store):
-    # This is what fences a slow attempt: others may have cleaned up already, and nobody would delete its tokens.
-    drive(store.issue([PARENT]))
-    drive(store.delete(PARENT))
-
-    with pytest.raises(ConcurrencyConflictError):
-        drive(store.create(PARENT, tokens_of("late")))
-
-    assert not any(drive(store.exists(token)) for token in tokens_of("late"))
 
 
 def test_a_message_that_is_issued_twice_before_it_is_sent_has_one_token(store):
@@ -202,17 +184,6 @@ def test_what_is_not_kept_by_age_is_not_forgotten(algorithm):
 
     assert evict(world) == 0
     assert ends(world.deliver(write("a"))) == ["duplicate"]
-
-
-def test_two_that_evict_at_once_more_than_a_transaction_takes_do_not_disturb_each_other():
-    world = World("deduplication-store", diary.app)
-    world.deliver(*(write("a", f"m-{number}") for number in range(130)))
-
-    def other(call: str):
-        return world.worker().evict(timedelta()) if call == "other transact" else None
-
-    assert drive(world.worker(before=other).evict(timedelta())) == 0
-    assert rows(world.other) == {}
 
 
 # The sweeper finishes messages whose worker died, when they are not redelivered.

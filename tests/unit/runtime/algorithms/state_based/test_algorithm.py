@@ -6,17 +6,13 @@ from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
 from runtime import Envelope
-from runtime.algorithms.state_based.truncation import TruncationChoices, truncate_stream
 from runtime.errors import RetriesExhaustedError
-from runtime.ledger.batch import OpenBatches
 from runtime.retries import Retries, RetryPolicy
 from runtime.versions import limits
 from runtime.versions.run import Version
 from tests.unit.runtime.diary import misbehave, ponder, write
-from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import contents, memory_table, rows
 from tests.unit.runtime.worker import (
-    DAY,
     NOW,
     ToldClock,
     Worker,
@@ -26,19 +22,6 @@ from tests.unit.runtime.worker import (
 )
 
 # `processed` and `duplicate` are told relative to the batch that added a version, and to its first delivery there.
-
-
-def test_a_batch_that_is_run_again_gives_the_same_statuses_and_outputs(table):
-    # A task that is tried again must not turn what its batch processed into duplicates.
-    deliveries = [write("a"), write("a"), ponder("p"), write("b"), misbehave("fail"), write("a")]
-    first = Worker(table, batch="batch-1").process(*deliveries)
-    before = contents(table)
-
-    again = Worker(table, batch="batch-1").process(*deliveries)
-
-    assert ends(first) == ["processed", "duplicate", "processed", "processed", "handler_error", "duplicate"]
-    assert again == first
-    assert contents(table) == before
 
 
 # `now` never goes back within a stream, whatever the clock does.
@@ -84,43 +67,6 @@ class Interruption:
 
 def before(table: Table, call: str, action) -> InterceptedTable:
     return InterceptedTable(table, before=Interruption(call, action))
-
-
-@pytest.mark.usefixtures("no_tail")
-def test_a_run_that_is_cut_between_two_reads_is_not_missed_but_read_again(table):
-    # Given a version whose run is read in a second query
-    aged = Worker(table, clock=ToldClock(NOW - 9 * DAY))
-    aged.process(write("a", enqueued_at=NOW - 9 * DAY))
-    aged.process(write("b", enqueued_at=NOW - 9 * DAY + 1))
-    rules = TruncationChoices(older_than=DAY, acknowledged_after=0).as_of(NOW, OpenBatches())
-    requests = []
-
-    # When it is cut in between
-    def cut(name: str, *_: object):
-        requests.append(name)
-        if requests != ["query", "query"]:
-            return None
-        return truncate_stream(table, "Diary-d-1", rules, PATIENCE)
-
-    raced = InterceptedTable(table, before=cut)
-    outcomes = Worker(raced).process(write("a", enqueued_at=NOW - 9 * DAY))
-
-    # Then the stream is read again, and the message is known to be too late
-    assert ends(outcomes) == ["too_late"]
-    assert made_by(table) == ["b"]
-
-
-def test_a_change_of_the_header_alone_is_a_conflict(table):
-    # As truncation moves the horizon: a message judged by the old one must be judged again.
-    Worker(table, clock=ToldClock(NOW - 9 * DAY)).process(write("a", enqueued_at=NOW - 9 * DAY))
-    Worker(table, clock=ToldClock(NOW - 9 * DAY)).process(write("b", enqueued_at=NOW - 9 * DAY))
-    rules = TruncationChoices(older_than=DAY, acknowledged_after=0).as_of(NOW, OpenBatches())
-
-    raced = before(table, "transact", lambda: truncate_stream(table, "Diary-d-1", rules, PATIENCE))
-    (outcome,) = Worker(raced).process(write("c", enqueued_at=NOW - 9 * DAY))
-
-    assert ends([outcome]) == ["too_late"]
-    assert made_by(table) == ["b"]
 
 
 # Lost races are tried again a bounded number of times in a row; the bound starts anew after progress.

@@ -1,17 +1,13 @@
 """Decisions: which deliveries are handled, replayed, held back or refused, alone and in groups."""
 
-import json
-
 import msgpack
 import pytest
 
 from eventstore import Table, drive
 from runtime import Envelope, Output, Processor
 from runtime.algorithms.state_based.truncation import TruncationChoices, truncate_stream
-from runtime.ledger.batch import BatchContext, OpenBatches, Seen
-from runtime.messages.parsing import prepare
+from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.versions.limits import MAX_STATE_BYTES
-from tests.unit.handlers import onlooker
 from tests.unit.runtime.diary import DIARY, SKY, Wrote, delivery, misbehave, ponder, write
 from tests.unit.runtime.diary import app as diary_app
 from tests.unit.runtime.patience import PATIENCE
@@ -199,15 +195,6 @@ def test_what_was_held_back_is_a_letter_and_later_messages_are_handled(table):
     ]
 
 
-def test_a_stream_that_was_stopped_before_stays_stopped():
-    worker = Worker(memory_table(), batch=STOP)
-    deliveries = [prepare(worker.handler, DIARY, write("a"))]
-
-    outcomes = drive(worker.algorithm.process(DIARY, deliveries, Seen(dead_letter=True)))
-
-    assert ends(outcomes) == ["held_back"]
-
-
 # A message that is not newer than the horizon cannot be told from a duplicate: it is too late, and stores nothing.
 
 
@@ -295,21 +282,3 @@ def test_an_unvalidated_result_is_stored_as_its_type_and_stops_no_later_message(
 
 
 async def publish(_: Output) -> None: ...
-
-
-def look(how: str) -> Envelope:
-    return Envelope(f"look {how}", "Look", json.dumps({"house": "h", "how": how}))
-
-
-@pytest.mark.parametrize("how", ["now", "catch now"])
-def test_with_guard_the_message_is_a_dead_letter_that_names_call_line_and_remedy(table, how):
-    processor = Processor(onlooker.app, table, publish, guard=True)
-
-    (outcome,) = drive(processor.process(look(how)))
-    later = [drive(processor.process(look("captured")))[0] for _ in "ab"]
-    unguarded = drive(Processor(onlooker.app, memory_table(), publish).process(look(how)))
-
-    assert ends([outcome, *later, *unguarded]) == ["handler_error", "processed", "duplicate", "processed"]
-    assert (outcome.error or "").startswith("datetime.now() in now (onlooker.py, line ")
-    assert (outcome.error or "").endswith("use context.now.")
-    assert made_by(table, "Onlooker", "h") == ["look captured"]

@@ -83,18 +83,6 @@ def _dying(table: Table, crash: int) -> Table:
     return intercepted
 
 
-def test_more_versions_than_a_transaction_holds(table):
-    # 1,200 versions with 4,000 bytes each that compression does not make smaller are more than 4 MiB.
-    counted = InterceptedTable(table)
-    messages = [misbehave("capture noise", message_id=str(number)) for number in range(1200)]
-
-    outcomes = Worker(counted, batch="batch-1").process(*messages)
-
-    assert [outcome.version for outcome in outcomes] == list(range(1, 1201))
-    assert counted.counts == {"query": 1, "transact": 3}
-    assert Worker(table, batch="batch-1").process(*messages) == outcomes
-
-
 # Whatever messages and states are like, what a transaction writes keeps to the limits of a table.
 
 
@@ -132,23 +120,6 @@ def test_versions_whose_ids_would_not_fit_one_row_make_several_runs(table):
 
     assert runs(table) == [150, 150, 150, 150]
     assert made_by(table) == [message.message_id for message in messages]
-
-
-def test_each_split_run_starts_with_the_state_before_its_first_version(
-    table, monkeypatch: pytest.MonkeyPatch
-):
-    # So that it can be read, and older runs deleted, without the others.
-    monkeypatch.setattr(limits, "MAX_RUN_DATA_BYTES", 200)
-    monkeypatch.setattr(limits, "MAX_SEGMENT_BYTES", 0)
-    counted = InterceptedTable(table)
-
-    Worker(counted).process(*(write(random.randbytes(40).hex(), str(number)) for number in range(9)))
-
-    assert counted.counts["transact"] == 1
-    assert len(runs(table)) > 3
-    versions = stored(table)
-    assert [version.number for version in versions] == list(range(1, 10))
-    assert [version.before for version in versions[1:]] == [version.after for version in versions[:-1]]
 
 
 @pytest.mark.parametrize("diary", ["d-1", "日" * 506, "/" * 168, "é" * 506])
