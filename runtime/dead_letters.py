@@ -118,7 +118,7 @@ class TableLetters:
         self._added: set[str] = set()
 
     async def keep(self, outcomes: Sequence[Outcome]) -> None:
-        """Store the dead letters among outcomes. Costs one request for every 100, and two for each that already exists."""
+        """Store the dead letters among outcomes. Costs one request for every 100, and two for each one that exists."""
         rows: dict[str, Row] = {}
         for outcome in outcomes:
             key = row_key(outcome.handler, outcome.envelope)
