@@ -1,7 +1,5 @@
 """Random programs of port operations: each step is one call, or one page of a longer reading."""
 
-from typing import Literal
-
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -77,9 +75,7 @@ class Program(RuleBasedStateMachine):
         changes=transactions(row_keys),
         other=st.one_of(changes_of(row_keys), wrong_changes_of(row_keys)),
     )
-    def transact_what_fits_but_for_the_last(
-        self, partition_key: str, changes: Changes, other: Change
-    ) -> None:
+    def transact_what_fits_but_for_the_last(self, partition_key, changes, other) -> None:
         before = [change for change in changes if change.row_key != other.row_key]
         self.table.transact(partition_key, [*self.table.fitted(partition_key, before), other])
 
@@ -108,9 +104,7 @@ class Program(RuleBasedStateMachine):
         last=st.one_of(ends_of_ranges(row_keys), st.just(LAST)),
         select=SELECTIONS,
     )
-    def query(
-        self, partition_key: str, first: str, last: str, select: list[str] | None
-    ) -> MultipleResults[Reading]:
+    def query(self, partition_key, first, last, select) -> MultipleResults[Reading]:
         return self._read(Reading("query", (partition_key, first, last), select))
 
     @rule(
@@ -120,9 +114,7 @@ class Program(RuleBasedStateMachine):
         last=st.one_of(st.none(), ends_of_ranges(partition_keys)),
         select=SELECTIONS,
     )
-    def scan(
-        self, row_key: str, first: str, last: str | None, select: list[str] | None
-    ) -> MultipleResults[Reading]:
+    def scan(self, row_key, first, last, select) -> MultipleResults[Reading]:
         return self._read(Reading("scan", (row_key, first, last), select))
 
     @rule(
@@ -132,9 +124,7 @@ class Program(RuleBasedStateMachine):
         first=st.sampled_from(["a", "~"]) | WRONG_KEYS,
         last=st.sampled_from(["a", "~"]) | WRONG_KEYS,
     )
-    def read_a_wrong_range(
-        self, method: Literal["query", "scan"], key: str, first: str, last: str
-    ) -> MultipleResults[Reading]:
+    def read_a_wrong_range(self, method, key, first, last) -> MultipleResults[Reading]:
         return self._read(Reading(method, (key, first, last)))
 
     @rule(target=readings, reading=consumes(readings))

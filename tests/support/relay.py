@@ -41,9 +41,7 @@ class Relay:
             writer.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _pass_on(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kept: bytearray | None = None
-    ) -> None:
+    async def _pass_on(self, reader, writer, kept=None) -> None:
         try:
             while piece := await reader.read(PIECE):
                 if kept is not None:

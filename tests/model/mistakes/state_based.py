@@ -398,9 +398,7 @@ def _(holder: Any, self: Any, run: Any) -> Any:
     truncated_beside("a message beside truncation", deliver(write("x")), earlier=long_ago("a", "b")),
 )
 @instead_of(Stream, "truncate")
-def _(
-    _: Any, stream: Any, first_version: int, properties: Any = None, includes: Any = (), rows: Any = None
-) -> Any:
+def _(_, stream, first_version, properties=None, includes=(), rows=None) -> Any:
     unchecked = replace(stream, etag=ANY_ETAG)
     return event_truncation.truncate(unchecked, first_version, properties, includes, rows)
 

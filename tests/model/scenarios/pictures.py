@@ -97,9 +97,7 @@ async def _process(message: Envelope, process: Process) -> Handled:
     return Handled((message.message_id,))
 
 
-async def _fold(
-    table: SteppedTable, clock: Clock, batch: BatchContext, messages: Sequence[Envelope]
-) -> list[Outcome]:
+async def _fold(table, clock, batch, messages) -> list[Outcome]:
     return list(await _algorithm(table, clock, batch).process(BOOK, [_prepared(each) for each in messages]))
 
 

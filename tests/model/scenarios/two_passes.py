@@ -39,9 +39,7 @@ FOLDERS = "folders"
 _ROUND = "round-0"
 
 
-def batches(
-    name: str, jobs: Sequence[Job], invariants: Sequence[Invariant], earlier: Sequence[Job], replies: str = ""
-) -> Scenario:
+def batches(name, jobs, invariants, earlier, replies="") -> Scenario:
     """Return the scenario of batches that an algorithm with an outbox runs, and perhaps of single messages."""
     return replace(entities(name, jobs, invariants, earlier, replies), limits=ONE_TOKEN)
 
