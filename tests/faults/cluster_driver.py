@@ -58,11 +58,7 @@ class _Slow(InterceptedTable):
 def run(spark: SparkSession, order: dict[str, Any]) -> str | None:
     """Begin or resume a batch; return the error with which it ended, as a driver is told of it."""
     options = BatchOptions(
-        partitions=PARTITIONS,
-        in_flight=4,
-        algorithm=order["algorithm"],
-        clock=NOW,
-        wrap=SlowHere(),
+        partitions=PARTITIONS, in_flight=4, algorithm=order["algorithm"], clock=NOW, wrap=SlowHere()
     )
     try:
         batch = Batch(spark, app, order["store"], order["table"], order["out"], options)

@@ -243,11 +243,7 @@ SOURCES = {
     "runtime/algorithms/outbox/stores.py": ("TokenStore.add", "TokenStore.find"),
     "runtime/publishing/last_hop.py": ("TableKeys.unended", "TableKeys.forget_expired", "RedisKeys.unended"),
     "runtime/documents.py": (),
-    "runtime/ledger/ledger.py": (
-        "Ledger.batches",
-        "Ledger.choose_attempt",
-        "Ledger.prune",
-    ),
+    "runtime/ledger/ledger.py": ("Ledger.batches", "Ledger.choose_attempt", "Ledger.prune"),
     "eventstore/reading.py": ("read_header",),
     "eventstore/writing.py": ("_version_of", "delete"),
 }

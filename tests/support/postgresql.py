@@ -42,11 +42,7 @@ def standby(primary: PostgresServer) -> Iterator[PostgresServer]:
     control("pg_basebackup", "-h", str(source.hostname), "-p", str(source.port), "-U", "postgres", "-R")
     control("pg_ctl", "start", "-w", "-l", f"{data}.log", "-o", f"-p {port}")
     try:
-        administer(
-            primary.url,
-            "ALTER SYSTEM SET synchronous_standby_names = '*'",
-            "SELECT pg_reload_conf()",
-        )
+        administer(primary.url, "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
         until(primary.url, "SELECT count(*) > 0 FROM pg_stat_replication WHERE sync_state = 'sync'")
         yield PostgresServer(f"postgresql://postgres@127.0.0.1:{port}/postgres", Path(data), control)
     finally:

@@ -28,16 +28,7 @@ from runtime.messages.envelope import FIRST, LAST, Envelope
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import prepare
 from tests.model import invariants
-from tests.model.book import (
-    BOOK,
-    Handled,
-    Place,
-    Version,
-    app,
-    committed_letters,
-    refused_of,
-    write,
-)
+from tests.model.book import BOOK, Handled, Place, Version, app, committed_letters, refused_of, write
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
 from tests.model.facts import Invariant, Scenario, View, count_of

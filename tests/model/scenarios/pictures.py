@@ -162,11 +162,7 @@ def _content(snapshot: Snapshot, name: str) -> bytes | None:
     return content
 
 
-INVARIANTS = (
-    *invariants.ALL,
-    Invariant("Documented", _not_as_announced),
-    Invariant("NoGarbage", _left_over),
-)
+INVARIANTS = (*invariants.ALL, Invariant("Documented", _not_as_announced), Invariant("NoGarbage", _left_over))
 
 
 def _batch(name: str, *jobs: Job) -> Scenario:

@@ -20,13 +20,7 @@ from tests.model.histories import Job
 from tests.model.processes import Process
 from tests.model.scenarios import entities
 from tests.model.scenarios.entities import FAMILIES, Family
-from tests.model.scenarios.state_based import (
-    ONE_TOKEN,
-    PARTS,
-    RUNS,
-    deliver,
-    task,
-)
+from tests.model.scenarios.state_based import ONE_TOKEN, PARTS, RUNS, deliver, task
 from tests.model.scenarios.truncation import OLD, at_that_time, long_ago, old, truncate
 from tests.model.scenarios.two_passes import batch, batches
 
@@ -120,9 +114,7 @@ WAITING = _refusals(
 )
 REDELIVERED = _refusals("a redrive beside a copy", [redrive(1, _R), deliver(_R)], [_REFUSED_BEFORE_ITS_LINE])
 MENDED = _refusals(
-    "a redrive with another body beside a copy",
-    [redrive(1, _WRONG), deliver(_R)],
-    [_REFUSED_BEFORE_ITS_LINE],
+    "a redrive with another body beside a copy", [redrive(1, _WRONG), deliver(_R)], [_REFUSED_BEFORE_ITS_LINE]
 )
 OPEN = _refusals(
     "a redrive beside 2 attempts of the batch that refused",
@@ -206,15 +198,10 @@ def _copy(family: Family, message: Envelope, copies: int = 1) -> Job:
 
 _ENTITY_ORDER = invariants.in_order(None, "r", "a")
 ENTITIES_SINGLE = _entities(
-    SINGLE.name,
-    lambda family: [_copy(family, _R, 2), _copy(family, _A)],
-    invariants.REFUSED_FOR_GOOD,
+    SINGLE.name, lambda family: [_copy(family, _R, 2), _copy(family, _A)], invariants.REFUSED_FOR_GOOD
 )
 ENTITIES_BATCH = _entities(
-    BATCH.name,
-    lambda family: [batch(family, "batch-1", _R, _A)],
-    _ENTITY_ORDER,
-    invariants.REFUSED_FOR_GOOD,
+    BATCH.name, lambda family: [batch(family, "batch-1", _R, _A)], _ENTITY_ORDER, invariants.REFUSED_FOR_GOOD
 )
 ENTITIES_REDRIVEN = _entities(
     REDELIVERED.name,

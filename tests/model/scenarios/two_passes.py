@@ -24,15 +24,7 @@ from tests.model.contents import Snapshot
 from tests.model.facts import Invariant, Scenario, View
 from tests.model.histories import Job
 from tests.model.processes import Process
-from tests.model.scenarios.entities import (
-    FAMILIES,
-    SCRIBE,
-    STATES,
-    Family,
-    deliver,
-    entities,
-    entity_in,
-)
+from tests.model.scenarios.entities import FAMILIES, SCRIBE, STATES, Family, deliver, entities, entity_in
 from tests.model.scenarios.state_based import ONE_TOKEN, PATIENCE
 
 FOLDERS = "folders"
