@@ -1,8 +1,9 @@
-"""A proxy in front of a table service that loses transactions, or the answers to them."""
+"""A proxy in front of a table service that records requests, and loses transactions or the answers to them."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from enum import Enum
+from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -33,23 +34,28 @@ class LossyProxy:
     """Forwards requests. Each transaction meets the next fault of `faults`, or none if there is none left."""
 
     def __init__(self, target: str) -> None:
-        self.url = ""
+        self.url = self.endpoint = ""
         self.faults: list[Fault] = []
         self.transactions = 0
-        self._target = target.replace("azurite:", "http:", 1)
+        self.sent = b""
+        """The paths and headers of all requests."""
+        self._target = URL(target.replace("azurite:", "http:", 1))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Context manager that serves on a free port."""
         async with aiohttp.ClientSession(auto_decompress=False) as self._session:
-            runner = web.ServerRunner(web.Server(self._answer))
+            runner = web.ServerRunner(web.Server(self._answer), shutdown_timeout=0.1)
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             self.url = f"azurite://127.0.0.1:{runner.addresses[0][1]}"
+            self.endpoint = self.url.replace("azurite:", "http:") + self._target.path.rstrip("/")
             yield
             await runner.cleanup()
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
+        headers = [f"{name}: {value}" for name, value in request.headers.items()]
+        self.sent += "\r\n".join([request.raw_path, *headers, ""]).encode()
         fault = None
         if request.method != "GET" and not request.path.endswith("/Tables"):
             self.transactions += 1
@@ -64,10 +70,22 @@ class LossyProxy:
 
     async def _forward(self, request: web.BaseRequest) -> web.Response:
         headers = {name: value for name, value in request.headers.items() if name.lower() in _FORWARDED}
-        url = URL(self._target + request.raw_path, encoded=True)
+        url = URL(f"{self._target.origin()}{request.raw_path}", encoded=True)
         body = await request.read()
         async with self._session.request(request.method, url, headers=headers, data=body or None) as found:
             kept = {
                 name: value for name, value in found.headers.items() if name.lower() not in _OF_CONNECTION
             }
             return web.Response(status=found.status, headers=kept, body=await found.read())
+
+
+@contextmanager
+def relayed(endpoint: str, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> Iterator[LossyProxy]:
+    """Context manager that runs a proxy in front of a service, in the event loop of `run`."""
+    proxy = LossyProxy(endpoint)
+    running = proxy.running()
+    run(running.__aenter__())
+    try:
+        yield proxy
+    finally:
+        run(running.__aexit__(None, None, None))
