@@ -2,24 +2,14 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from reprlib import Repr
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
-from eventstore import (
-    ANY_ETAG,
-    EventStoreError,
-    Operation,
-    Page,
-    Properties,
-    Row,
-    RowError,
-    Table,
-    Verb,
-)
-from tests.differential.changes import CONDITIONAL, Change, Changes, Remembered
-from tests.differential.values import LAST, values_of
+from eventstore import ANY_ETAG, EventStoreError, Operation, Page, Properties, Row, RowError, Table, Verb
+from tests.differential.values import LAST, Wide, values_of
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -33,6 +23,31 @@ _SHOWN = Repr()
 _SHOWN.maxlevel = 8
 _SHOWN.maxdict = _SHOWN.maxlist = 30
 _SHOWN.maxstring = _SHOWN.maxother = 200
+
+
+CONDITIONAL = (Verb.REPLACE, Verb.MERGE, Verb.DELETE)
+
+
+class Remembered(Enum):
+    """An ETag that a program got from each backend before."""
+
+    CURRENT = "the last one of the row, which may be deleted"
+    STALE = "an older one of the row"
+    FOREIGN = "one of another row"
+    OTHER_DIGITS = "the last one with its digits in another script"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An operation whose ETag is given, or one to be looked up for each backend."""
+
+    verb: Verb
+    row_key: str
+    properties: Mapping[str, Any] | Wide = field(default_factory=dict)
+    etag: Remembered | str | None = None
+
+
+Changes = list[Change]
 
 
 class DifferenceError(AssertionError):

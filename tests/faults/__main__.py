@@ -18,14 +18,7 @@ from random import Random
 from unittest.mock import patch
 
 from runtime import file_systems
-from tests.faults.campaign import (
-    AZURITE,
-    MISTAKES,
-    PARTS,
-    POSTGRESQL,
-    Part,
-    write_pages,
-)
+from tests.faults.campaign import AZURITE, MISTAKES, PARTS, POSTGRESQL, Part, write_pages
 from tests.faults.children import adopt_orphans, get_ready_to_fork
 from tests.faults.cluster import running_cluster
 from tests.faults.killed_stores import durable_azurite, killed_postgresql

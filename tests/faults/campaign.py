@@ -11,12 +11,9 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from handlers import Published
 from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.state_based.decide import Decider
-from runtime.algorithms.state_based.draft import CommitDraft
-from runtime.algorithms.state_based.replay import Copy
 from runtime.messages.envelope import id_key
 from runtime.messages.outcome import Outcome, Status
 from runtime.spark.commit import BatchFolders
@@ -90,9 +87,7 @@ PARTS = {part.name: part for part in _ALL}
 _conclude, _process = Decider._conclude, OutboxAlgorithm.process
 
 
-def _replay_without_outputs(
-    decider: Decider, known: Copy, published: Sequence[Published], draft: CommitDraft
-) -> None:
+def _replay_without_outputs(decider, known, published, draft) -> None:
     _conclude(decider, known, published, draft)
     draft.outcomes.published[-1] = ()
 

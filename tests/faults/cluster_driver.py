@@ -4,10 +4,9 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -17,8 +16,6 @@ from samples.shooting_range import app
 from tests.faults.cluster import SLOW
 from tests.faults.worlds import BATCH, NOW
 from tests.plugins.spark import QUICK
-
-T = TypeVar("T")
 
 PARTITIONS = 4
 SETTINGS = {
@@ -42,27 +39,13 @@ class SlowHere:
 
     def __call__(self, table: Table) -> Table:
         seconds = float(os.environ.get(SLOW, "0"))
-        return _Slow(table, seconds) if seconds else table
-
-
-class _Slow(InterceptedTable):
-    def __init__(self, table: Table, seconds: float) -> None:
-        super().__init__(table)
-        self._seconds = seconds
-
-    async def _call(self, name: str, partition_key: str, call: Callable[[], Awaitable[T]]) -> T:
-        await asyncio.sleep(self._seconds)
-        return await super()._call(name, partition_key, call)
+        return InterceptedTable(table, before=lambda *_: asyncio.sleep(seconds)) if seconds else table
 
 
 def run(spark: SparkSession, order: dict[str, Any]) -> str | None:
     """Begin or resume a batch; return the error with which it ended, as a driver is told of it."""
     options = BatchOptions(
-        partitions=PARTITIONS,
-        in_flight=4,
-        algorithm=order["algorithm"],
-        clock=NOW,
-        wrap=SlowHere(),
+        partitions=PARTITIONS, in_flight=4, algorithm=order["algorithm"], clock=NOW, wrap=SlowHere()
     )
     try:
         batch = Batch(spark, app, order["store"], order["table"], order["out"], options)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pyarrow import parquet
 
-from eventstore import Row, Table, connect, drive
+from eventstore import Row, connect, drive
+from eventstore.port import pages
 from runtime.algorithms.outbox.stores import HEADER
 from runtime.batch_options import TablePlace
 from runtime.ledger.ledger import PARTITION as BATCHES
@@ -56,17 +58,8 @@ def wait_for(url: str, work: Coroutine[Any, Any, T]) -> T:
 async def _rows(place: TablePlace, folder: Path) -> list[tuple[tuple[str, str], str]]:
     async with connect(place.store) as store:
         table = await store.table(place.table)
-        return [_shown(row, folder) async for row in all_rows(table)]
-
-
-async def all_rows(table: Table) -> AsyncIterator[Row]:
-    continuation = None
-    while True:
-        page = await table.scan(None, continuation=continuation)
-        for row in page.rows:
-            yield row
-        if (continuation := page.continuation) is None:
-            return
+        found = pages(lambda **given: table.scan(None, **given))
+        return [_shown(row, folder) async for page in found for row in page.rows]
 
 
 def _shown(row: Row, folder: Path) -> tuple[tuple[str, str], str]:
@@ -103,10 +96,9 @@ def _of_rows(found: Mapping[Any, str], expected: Mapping[Any, str]) -> Iterator[
 
 
 def _of_lists(what: str, found: list[str], expected: list[str]) -> Iterator[str]:
-    rest = list(expected)
-    for each in found:
-        if each in rest:
-            rest.remove(each)
-        else:
-            yield f"{what} that should not be there: {each}"
-    yield from (f"{what} that is not there: {each}" for each in rest)
+    yield from (
+        f"{what} that should not be there: {each}" for each in (Counter(found) - Counter(expected)).elements()
+    )
+    yield from (
+        f"{what} that is not there: {each}" for each in (Counter(expected) - Counter(found)).elements()
+    )

@@ -19,7 +19,6 @@ from pathlib import Path
 from random import Random
 
 from tests.faults.children import Child, ChildFailedError
-from tests.faults.cluster import Cluster
 from tests.faults.killed_stores import KilledStore
 from tests.faults.marks import AtCalls
 from tests.faults.trial import TRANSIENT, Bench, Disturbed, Undisturbed
@@ -178,15 +177,7 @@ def _order(world: World) -> dict[str, object]:
     }
 
 
-def _kill_until_it_ends(
-    cluster: Cluster,
-    store: KilledStore | None,
-    chance: Random,
-    wanted: int,
-    seconds: float,
-    trial: Trial,
-    orphans: set[Path],
-) -> str | None:
+def _kill_until_it_ends(cluster, store, chance, wanted, seconds, trial, orphans) -> str | None:
     """Kill until the trial has the wanted kills; return the error with which the batch ends.
 
     The folders of killed executors, whose Python workers continue, are added to `orphans`.

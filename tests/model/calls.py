@@ -7,7 +7,7 @@ atomic operation.
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
-from eventstore import Operation, Page, Row, Table
+from eventstore import Operation, Table
 
 _READS = frozenset({"get", "query", "scan", "barrier"})
 OUTSIDE = "outside"
@@ -61,39 +61,19 @@ class SteppedTable(Table):
     def __init__(self, name: str = "states") -> None:
         self.name = name
 
-    async def get(self, partition_key: str, row_key: str) -> Row | None:
-        row: Row | None = await ask(self.name, "get", partition_key, row_key)
-        return row
+    async def get(self, partition_key: str, row_key: str) -> Any:
+        return await ask(self.name, "get", partition_key, row_key)
 
-    async def query(
-        self,
-        partition_key: str,
-        first: str,
-        last: str,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
-    ) -> Page:
+    async def query(self, partition_key, first, last, *, select=None, continuation=None) -> Any:
         chosen = None if select is None else tuple(select)
-        page: Page = await ask(self.name, "query", partition_key, first, last, chosen, continuation)
-        return page
+        return await ask(self.name, "query", partition_key, first, last, chosen, continuation)
 
-    async def scan(
-        self,
-        row_key: str | None,
-        first: str = "",
-        last: str | None = None,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
-    ) -> Page:
+    async def scan(self, row_key, first="", last=None, *, select=None, continuation=None) -> Any:
         chosen = None if select is None else tuple(select)
-        page: Page = await ask(self.name, "scan", row_key, first, last, chosen, continuation)
-        return page
+        return await ask(self.name, "scan", row_key, first, last, chosen, continuation)
 
-    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
-        etags: tuple[str, ...] = await ask(self.name, "transact", partition_key, tuple(operations))
-        return etags
+    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> Any:
+        return await ask(self.name, "transact", partition_key, tuple(operations))
 
     async def barrier(self) -> None:
         await ask(self.name, "barrier")

@@ -18,23 +18,12 @@ from tests.model.mistakes.mistake import Mistake
 from tests.model.reduction import Reduction
 from tests.model.scenarios import pictures as drawn
 from tests.model.scenarios import refusals as refused
+from tests.model.scenarios import state_based as plain
 from tests.model.scenarios import truncation as cut
 from tests.model.scenarios import two_passes as passes
 from tests.model.scenarios.delivery import IN_TURN, at_least_once, at_most_once, in_redis, in_slow_redis
 from tests.model.scenarios.entities import OUTBOX, STORE, outbox, tokens, with_store
-from tests.model.scenarios.state_based import (
-    ATTEMPTS,
-    BATCHES,
-    BEGUN,
-    COUNTED,
-    FILLED,
-    IN_PARTS,
-    MIXED,
-    RUNS,
-    deliver,
-    messages,
-    state_based,
-)
+from tests.model.scenarios.state_based import deliver, messages, state_based
 from tests.model.world import Bounds, Report
 
 MISTAKES = (
@@ -49,7 +38,7 @@ MISTAKES = (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A scenario and its bounds: a quick one takes a second or so, one that is tested some seconds."""
+    """A walk: a scenario and its bounds."""
 
     scenario: Scenario
     bounds: Bounds
@@ -66,196 +55,148 @@ class Check:
         return explore(self.scenario, self.bounds, self.reduction)
 
 
-def _quick(scenario: Scenario, *bounds: int, reduction: Reduction | None = None) -> Check:
-    return Check(scenario, Bounds(*bounds), is_quick=True, is_tested=True, reduction=reduction)
+def _walks(scenario: Scenario, *walks: str, reduction: Reduction | None = None) -> Iterator[Check]:
+    """Yield the walks of a scenario, each with its numbers of workers, crashes, lost answers and power cuts.
+
+    Tests walk the `quick` ones, which take about a second, and the `tested` ones, which take some seconds.
+    """
+    for walk in walks:
+        kind, *bounds = walk.split()
+        is_quick = kind == "quick"
+        yield Check(scenario, Bounds(*map(int, bounds)), is_quick, is_quick or kind == "tested", reduction)
 
 
-def _thorough(scenario: Scenario, *bounds: int, reduction: Reduction | None = None) -> Check:
-    return Check(scenario, Bounds(*bounds), is_tested=True, reduction=reduction)
-
-
-def _long(scenario: Scenario, *bounds: int, reduction: Reduction | None = None) -> Check:
-    return Check(scenario, Bounds(*bounds), reduction=reduction)
+def _walks_of(scenarios: Sequence[Scenario], *walks: str) -> Iterator[Check]:
+    for scenario in scenarios:
+        yield from _walks(scenario, *walks)
 
 
 _REDUCED, _TIMELESS = Reduction(), Reduction(timeless=True)
 _HANDLERS = state_based("1 message for 2 handlers, 2 copies", [deliver(write("x"), 2, two_handlers)])
 _IN_RUNS = replace(
-    messages("x", "y", copies=2), name="2 messages, 2 copies, each version in a row", limits=RUNS
+    messages("x", "y", copies=2), name="2 messages, 2 copies, each version in a row", limits=plain.RUNS
 )
-_IN_PAGES = replace(BEGUN, name=f"{BEGUN.name}, a row in each page", limits=[*RUNS, *cut.SMALL_STEPS])
+_IN_PAGES = replace(
+    plain.BEGUN, name=f"{plain.BEGUN.name}, a row in each page", limits=[*plain.RUNS, *cut.SMALL_STEPS]
+)
 _IN_TAIL = cut.late_and_new("versions in the tail", [])
-_IN_ROWS = cut.late_and_new("each version in a row", RUNS)
-_IN_BOTH = cut.late_and_new("versions in rows and in the tail", MIXED)
+_IN_ROWS = cut.late_and_new("each version in a row", plain.RUNS)
+_IN_BOTH = cut.late_and_new("versions in rows and in the tail", plain.MIXED)
 
-# The numbers are workers, crashes, lost answers and power cuts.
 TRUNCATION = (
-    _quick(cut.LATE, 2, 1, 1),
-    _quick(cut.LATE_IN_ROWS, 2, 1),
-    _quick(cut.TWICE, 2, 1),
-    _long(cut.UNPUBLISHED, 2, 1),
-    _thorough(_IN_TAIL, 2, 1),
-    _long(_IN_TAIL, 2, 1, 1),
-    _long(_IN_ROWS, 2, 1),
-    _long(_IN_ROWS, 2, 0, 1),
-    _long(_IN_BOTH, 2, 1),
-    _long(_IN_BOTH, 2, 0, 1),
-    _quick(cut.LATE_IN_STEPS, 2, 1),
-    _long(cut.LATE_IN_STEPS, 2, 1, 1),
-    _long(cut.IN_STEPS, 2, 1),
-    _long(cut.DIED, 2, 1),
-    _quick(cut.CONSUMED, 1, 1),
-    _long(cut.CONSUMED, 2, 1),
+    *_walks(cut.LATE, "quick 2 1 1"),
+    *_walks(cut.LATE_IN_ROWS, "quick 2 1"),
+    *_walks(cut.TWICE, "quick 2 1"),
+    *_walks(cut.UNPUBLISHED, "long 2 1"),
+    *_walks(_IN_TAIL, "tested 2 1", "long 2 1 1"),
+    *_walks(_IN_ROWS, "long 2 1", "long 2 0 1"),
+    *_walks(_IN_BOTH, "long 2 1", "long 2 0 1"),
+    *_walks(cut.LATE_IN_STEPS, "quick 2 1", "long 2 1 1"),
+    *_walks(cut.IN_STEPS, "long 2 1"),
+    *_walks(cut.DIED, "long 2 1"),
+    *_walks(cut.CONSUMED, "quick 1 1", "long 2 1"),
 )
 
 CHECKS = (
-    _quick(messages("x"), 1, 2, 1),
-    _quick(messages("x", copies=2), 1, 2, 1),
-    _thorough(messages("x", copies=2), 2, 2, 1),
-    _thorough(messages("x", copies=3), 3, 1),
-    _long(messages("x", copies=3), 3, 1, 1),
-    _long(messages("x", copies=2), 2, 1, 2),
-    _quick(messages("x", "y"), 2, 1),
-    _long(messages("x", "y"), 2, 1, 1),
-    _long(messages("x", "y"), 2, 1, 0, 1),
-    _quick(messages("x", copies=2), 2, 0, 1, 1),
-    _long(messages("x", "y", copies=2), 2, 1),
-    _long(messages("x", "y", copies=2), 2, 1, 1),
-    _long(messages("x", "y", "z"), 3),
-    _long(messages("x", "y", "z"), 3, 1),
-    _long(BEGUN, 2, 1, 1),
-    _quick(COUNTED, 2, 1),
-    _long(COUNTED, 2, 1, 1),
-    _quick(_HANDLERS, 2, 1),
-    _long(_HANDLERS, 2, 1, 1),
-    _long(_IN_RUNS, 2, 1),
-    _quick(FILLED, 2, 1),
-    _long(FILLED, 2, 1, 1),
-    _long(_IN_PAGES, 2, 1),
-    _quick(ATTEMPTS, 2, 1),
-    _long(ATTEMPTS, 2, 0, 1),
-    _long(ATTEMPTS, 2, 0, 0, 1),
-    _long(IN_PARTS, 2, 1),
-    _thorough(BATCHES, 2),
-    _long(BATCHES, 2, 1),
+    *_walks(messages("x"), "quick 1 2 1"),
+    *_walks(messages("x", copies=2), "quick 1 2 1", "tested 2 2 1", "long 2 1 2", "quick 2 0 1 1"),
+    *_walks(messages("x", copies=3), "tested 3 1", "long 3 1 1"),
+    *_walks(messages("x", "y"), "quick 2 1", "long 2 1 1", "long 2 1 0 1"),
+    *_walks(messages("x", "y", copies=2), "long 2 1", "long 2 1 1"),
+    *_walks(messages("x", "y", "z"), "long 3", "long 3 1"),
+    *_walks(plain.BEGUN, "long 2 1 1"),
+    *_walks(plain.COUNTED, "quick 2 1", "long 2 1 1"),
+    *_walks(_HANDLERS, "quick 2 1", "long 2 1 1"),
+    *_walks(_IN_RUNS, "long 2 1"),
+    *_walks(plain.FILLED, "quick 2 1", "long 2 1 1"),
+    *_walks(_IN_PAGES, "long 2 1"),
+    *_walks(plain.ATTEMPTS, "quick 2 1", "long 2 0 1", "long 2 0 0 1"),
+    *_walks(plain.IN_PARTS, "long 2 1"),
+    *_walks(plain.BATCHES, "tested 2", "long 2 1"),
     # Refusals
-    _long(refused.SINGLE, 2, 1),
-    _long(refused.SINGLE, 2, 1, 1),
-    _long(refused.SINGLE, 2, 0, 0, 1),
-    _quick(refused.REUSED, 2, 1),
-    _long(refused.BATCH, 1, 2, 1),
-    _long(refused.ATTEMPTS, 2, 1),
-    _quick(refused.IN_PARTS, 1, 2),
-    _long(refused.IN_PARTS, 2),
-    _quick(refused.FULL, 1, 2),
-    _long(refused.FULL, 2),
-    _long(refused.BEYOND, 1, 2),
-    _quick(refused.BATCHES, 1, 1),
-    _long(refused.BATCHES, 2),
-    _long(refused.BESIDE, 2, 1),
-    _quick(refused.REDELIVERED, 2, 1),
-    _long(refused.REDRIVEN_TWICE, 2),
-    _long(refused.WAITING, 2),
-    _quick(refused.MENDED, 2, 1),
-    _long(refused.OPEN, 1, 1),
-    _long(refused.PARKING, 2),
-    _quick(refused.PARKED, 1, 1),
-    _long(refused.PARKED, 2, 1),
-    _quick(refused.STILL_PARKED, 1, 1),
-    _long(refused.STILL_PARKED, 2),
-    _quick(refused.TRUNCATED, 1, 1),
-    _long(refused.TRUNCATED, 2),
-    _long(refused.TRUNCATED_IN_ROWS, 1, 1),
-    _long(refused.CUT_AND_PARKED, 1, 1),
-    _quick(refused.LATE, 1, 1),
-    *(_long(scenario, 1, 2) for scenario in refused.ENTITIES_BATCH),
-    *(_quick(scenario, 1, 1) for scenario in refused.ENTITIES_SINGLE),
-    *(_long(scenario, 1, 1) for scenario in refused.ENTITIES_REDRIVEN),
-    _long(refused.ENTITIES_SINGLE[0], 2, 1),
-    _long(refused.ENTITIES_SINGLE[1], 2),
-    _long(refused.ENTITIES_SINGLE[0], 1, 0, 0, 1),
+    *_walks(refused.SINGLE, "long 2 1", "long 2 1 1", "long 2 0 0 1"),
+    *_walks(refused.REUSED, "quick 2 1"),
+    *_walks(refused.BATCH, "long 1 2 1"),
+    *_walks(refused.ATTEMPTS, "long 2 1"),
+    *_walks(refused.IN_PARTS, "quick 1 2", "long 2"),
+    *_walks(refused.FULL, "quick 1 2", "long 2"),
+    *_walks(refused.BEYOND, "long 1 2"),
+    *_walks(refused.BATCHES, "quick 1 1", "long 2"),
+    *_walks(refused.BESIDE, "long 2 1"),
+    *_walks(refused.REDELIVERED, "quick 2 1"),
+    *_walks(refused.REDRIVEN_TWICE, "long 2"),
+    *_walks(refused.WAITING, "long 2"),
+    *_walks(refused.MENDED, "quick 2 1"),
+    *_walks(refused.OPEN, "long 1 1"),
+    *_walks(refused.PARKING, "long 2"),
+    *_walks(refused.PARKED, "quick 1 1", "long 2 1"),
+    *_walks(refused.STILL_PARKED, "quick 1 1", "long 2"),
+    *_walks(refused.TRUNCATED, "quick 1 1", "long 2"),
+    *_walks(refused.TRUNCATED_IN_ROWS, "long 1 1"),
+    *_walks(refused.CUT_AND_PARKED, "long 1 1"),
+    *_walks(refused.LATE, "quick 1 1"),
+    *_walks_of(refused.ENTITIES_BATCH, "long 1 2"),
+    *_walks_of(refused.ENTITIES_SINGLE, "quick 1 1"),
+    *_walks_of(refused.ENTITIES_REDRIVEN, "long 1 1"),
+    *_walks(refused.ENTITIES_SINGLE[0], "long 2 1", "long 1 0 0 1"),
+    *_walks(refused.ENTITIES_SINGLE[1], "long 2"),
     *TRUNCATION,
     # The outbox
-    _quick(outbox("x"), 1, 2, 1),
-    _long(outbox("x", copies=2), 2, 2, 1),
-    _long(outbox("x", copies=3), 3, 1),
-    _thorough(outbox("x", copies=2), 2, 0, 1, 1),
-    _quick(outbox("x", swept=True), 2, 1, 1),
-    _quick(outbox("x", "y"), 2, 1),
-    _long(outbox("x", "y"), 2, 1, 1),
-    _long(outbox("x", "y", copies=2), 2, 1),
+    *_walks(outbox("x"), "quick 1 2 1"),
+    *_walks(outbox("x", copies=2), "long 2 2 1", "tested 2 0 1 1"),
+    *_walks(outbox("x", copies=3), "long 3 1"),
+    *_walks(outbox("x", swept=True), "quick 2 1 1"),
+    *_walks(outbox("x", "y"), "quick 2 1", "long 2 1 1"),
+    *_walks(outbox("x", "y", copies=2), "long 2 1"),
     # The deduplication store
-    _quick(with_store("x"), 1, 2, 1),
-    _quick(with_store("x", copies=2), 2, 1),
-    _long(with_store("x", copies=2), 2, 2, 1),
-    _long(with_store("x", copies=3), 3, 1),
-    _quick(with_store("x", copies=2), 1, 1, 1, 1),
-    _quick(with_store("x", swept=True), 2, 1),
-    _long(with_store("x", "y"), 2, 1),
-    _long(with_store("x", "y", copies=2), 2, 1),
-    _thorough(OUTBOX.evicted(), 2, 1, reduction=_REDUCED),
-    _quick(STORE.evicted(), 2, 1, reduction=_REDUCED),
+    *_walks(with_store("x"), "quick 1 2 1"),
+    *_walks(with_store("x", copies=2), "quick 2 1", "long 2 2 1", "quick 1 1 1 1"),
+    *_walks(with_store("x", copies=3), "long 3 1"),
+    *_walks(with_store("x", swept=True), "quick 2 1"),
+    *_walks(with_store("x", "y"), "long 2 1"),
+    *_walks(with_store("x", "y", copies=2), "long 2 1"),
+    *_walks(OUTBOX.evicted(), "tested 2 1", reduction=_REDUCED),
+    *_walks(STORE.evicted(), "quick 2 1", reduction=_REDUCED),
     # Tokens
-    _quick(tokens("x"), 1, 1),
-    _long(tokens("x"), 1, 2, 1),
-    _long(tokens("x", copies=2), 2),
-    _quick(tokens("x", copies=2), 2, 1, reduction=_TIMELESS),
-    _long(tokens("x", copies=2), 2, 2, 1, reduction=_TIMELESS),
-    _long(tokens("x", copies=3), 3, 1, reduction=_TIMELESS),
-    _quick(tokens("x"), 1, 1, 0, 1),
-    _long(tokens("x"), 1, 1, 1, 1),
-    _quick(tokens("x", swept=True), 1, 1),
-    _long(tokens("x", swept=True), 2, 1, reduction=_REDUCED),
-    _long(tokens("x", "y"), 2),
-    _long(tokens("x", "y", copies=2), 2, 1, reduction=_REDUCED),
+    *_walks(tokens("x"), "quick 1 1", "long 1 2 1", "quick 1 1 0 1", "long 1 1 1 1"),
+    *_walks(tokens("x", copies=2), "long 2"),
+    *_walks(tokens("x", copies=2), "quick 2 1", "long 2 2 1", reduction=_TIMELESS),
+    *_walks(tokens("x", copies=3), "long 3 1", reduction=_TIMELESS),
+    *_walks(tokens("x", swept=True), "quick 1 1"),
+    *_walks(tokens("x", swept=True), "long 2 1", reduction=_REDUCED),
+    *_walks(tokens("x", "y"), "long 2"),
+    *_walks(tokens("x", "y", copies=2), "long 2 1", reduction=_REDUCED),
     # Pictures
-    _quick(drawn.illustrated("x"), 1, 2),
-    _quick(drawn.illustrated("x"), 1, 1, 1),
-    _quick(drawn.illustrated("x"), 1, 1, 0, 1),
-    _quick(drawn.illustrated("x", swept=True), 1, 1),
-    _quick(drawn.ATTEMPTS, 1, 1),
-    _quick(drawn.SWEPT, 1, 1),
-    _long(drawn.illustrated("x"), 1, 2, 1),
-    _long(drawn.illustrated("x", copies=2), 2, 1),
-    _long(drawn.illustrated("x", "y"), 2),
-    _long(drawn.illustrated("x", swept=True), 2, 1),
-    _long(drawn.illustrated("x", swept=True), 1, 1, 1),
-    _long(drawn.SWEPT, 2, 1),
-    _long(drawn.SWEPT, 1, 1, 0, 1),
-    _long(drawn.BESIDE, 2),
+    *_walks(drawn.illustrated("x"), "quick 1 2", "quick 1 1 1", "quick 1 1 0 1", "long 1 2 1"),
+    *_walks(drawn.illustrated("x", swept=True), "quick 1 1", "long 2 1", "long 1 1 1"),
+    *_walks(drawn.ATTEMPTS, "quick 1 1"),
+    *_walks(drawn.SWEPT, "quick 1 1", "long 2 1", "long 1 1 0 1"),
+    *_walks(drawn.illustrated("x", copies=2), "long 2 1"),
+    *_walks(drawn.illustrated("x", "y"), "long 2"),
+    *_walks(drawn.BESIDE, "long 2"),
     # Batches of the algorithms with an outbox
-    *(_quick(scenario, 1, 2) for scenario in passes.ATTEMPTS),
-    *(_quick(scenario, 1, 1) for scenario in passes.BATCHES),
-    *(_quick(scenario, 1, 1) for scenario in passes.BESIDE),
-    *(_long(scenario, 2, 1) for scenario in passes.ATTEMPTS[:2]),
-    *(_long(scenario, 2) for scenario in passes.BATCHES[:2]),
-    _long(passes.BESIDE[0], 2, 1, 1),
-    _long(passes.BESIDE[1], 2, 1),
-    _long(passes.BESIDE[2], 1, 2),
+    *_walks_of(passes.ATTEMPTS, "quick 1 2"),
+    *_walks_of(passes.BATCHES, "quick 1 1"),
+    *_walks_of(passes.BESIDE, "quick 1 1"),
+    *_walks_of(passes.ATTEMPTS[:2], "long 2 1"),
+    *_walks_of(passes.BATCHES[:2], "long 2"),
+    *_walks(passes.BESIDE[0], "long 2 1 1"),
+    *_walks(passes.BESIDE[1], "long 2 1"),
+    *_walks(passes.BESIDE[2], "long 1 2"),
     # Deliveries
-    _long(at_most_once(2), 2, 2),
-    _long(at_most_once(2), 2, 2, 1),
-    _quick(at_most_once(3), 3, 1),
-    _quick(at_most_once(2), 1, 1, 1, 1),
-    _quick(at_least_once(2), 2, 1),
-    _long(at_least_once(2), 2, 2),
-    _quick(at_least_once(2), 2, 0, 1),
-    _long(at_least_once(2), 2, 1, 1),
-    _long(at_least_once(3), 3),
-    _quick(at_least_once(2), 1, 1, 1, 1),
-    _long(at_most_once(2, keys=in_redis), 2, 2, 1),
-    _quick(at_most_once(3, keys=in_redis), 3, 1),
-    _quick(at_most_once(2, keys=in_redis), 1, 1, 1, 1),
-    _quick(at_least_once(2, keys=in_redis), 2, 1),
-    _long(at_least_once(2, keys=in_redis), 2, 2),
-    _quick(at_least_once(2, keys=in_redis), 2, 0, 1),
-    _long(at_least_once(2, keys=in_redis), 2, 1, 1),
-    _thorough(at_least_once(3, keys=in_redis), 3),
-    _quick(at_least_once(2, keys=in_redis), 1, 1, 1, 1),
-    _quick(at_least_once(2, IN_TURN, in_slow_redis), 2, 1),
-    _long(at_least_once(2, keys=in_slow_redis), 2, 2),
-    _long(at_least_once(2, keys=in_slow_redis), 2, 1, 1),
-    _long(at_least_once(3, keys=in_slow_redis), 3),
+    *_walks(at_most_once(2), "long 2 2", "long 2 2 1", "quick 1 1 1 1"),
+    *_walks(at_most_once(3), "quick 3 1"),
+    *_walks(at_least_once(2), "quick 2 1", "long 2 2", "quick 2 0 1", "long 2 1 1", "quick 1 1 1 1"),
+    *_walks(at_least_once(3), "long 3"),
+    *_walks(at_most_once(2, keys=in_redis), "long 2 2 1", "quick 1 1 1 1"),
+    *_walks(at_most_once(3, keys=in_redis), "quick 3 1"),
+    *_walks(
+        at_least_once(2, keys=in_redis), "quick 2 1", "long 2 2", "quick 2 0 1", "long 2 1 1", "quick 1 1 1 1"
+    ),
+    *_walks(at_least_once(3, keys=in_redis), "tested 3"),
+    *_walks(at_least_once(2, IN_TURN, in_slow_redis), "quick 2 1"),
+    *_walks(at_least_once(2, keys=in_slow_redis), "long 2 2", "long 2 1 1"),
+    *_walks(at_least_once(3, keys=in_slow_redis), "long 3"),
 )
 
 SAMPLES = (
@@ -266,7 +207,7 @@ SAMPLES = (
             *[deliver(cut.old(line), 2) for line in "ad"],
             *messages("x", "y", "z").jobs,
             earlier=cut.long_ago(*"abcde"),
-            limits=MIXED,
+            limits=plain.MIXED,
         ),
         Bounds(4, 4, 3),
     ),

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import cache
 from itertools import count
 from threading import RLock
 from types import MappingProxyType
@@ -137,24 +138,21 @@ class Contents:
         self.snapshots = _Snapshots()
         self.calls: Numbered[Call] = Numbered()
         self.answers: Numbered[Answer] = Numbered()
-        self._performed: dict[tuple[int, int], tuple[int, int]] = {}
+        self.perform = cache(self._perform)
 
-    def perform(self, snapshot: int, call: int) -> tuple[int, int]:
+    def _perform(self, snapshot: int, call: int) -> tuple[int, int]:
         """Carry out a call of a table; return the numbers of the snapshot after it and of the answer."""
-        done = self._performed.get((snapshot, call))
-        if done is None:
-            done = self._performed[snapshot, call] = self._perform(self.snapshots[snapshot], self.calls[call])
-        return done
-
-    def _perform(self, before: Snapshot, call: Call) -> tuple[int, int]:
-        after, answer = perform(before, call)
+        after, answer = perform(self.snapshots[snapshot], self.calls[call])
         return self.snapshots.number(after), self.answers.number(answer)
 
 
 def perform(before: Snapshot, call: Call) -> tuple[Snapshot, Answer]:
     """Carry out a call on a copy of a snapshot."""
     if call.target == REDIS:
-        return _performed_by_redis(before, call)
+        # A table with one partition. What has expired goes when something is written.
+        rows, reply = performed(before.tables.get(REDIS, {}).get(REDIS, {}), call)
+        tables = {**before.tables, REDIS: {REDIS: rows}} if call.changes else before.tables
+        return before._replace(tables=tables), Answer(reply)
     table = before.table(call.target)
     try:
         answer = Answer(drive(_called(table, call)))
@@ -165,14 +163,6 @@ def perform(before: Snapshot, call: Call) -> tuple[Snapshot, Answer]:
     partitions = {key: partition.rows for key, partition in table._partitions.items()}
     writes = before.writes + len(call.arguments[1])
     return Snapshot({**before.tables, call.target: partitions}, writes), answer
-
-
-def _performed_by_redis(before: Snapshot, call: Call) -> tuple[Snapshot, Answer]:
-    """Carry out a call of Redis, a table with one partition. What has expired goes when something is written."""
-    rows, reply = performed(before.tables.get(REDIS, {}).get(REDIS, {}), call)
-    if not call.changes:
-        return before, Answer(reply)
-    return before._replace(tables={**before.tables, REDIS: {REDIS: rows}}), Answer(reply)
 
 
 async def _called(table: MemoryTable, call: Call) -> Any:

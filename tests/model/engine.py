@@ -1,26 +1,21 @@
 """The engine: carries out what happens in a world, with the shipped code, and judges what comes of it."""
 
 from collections.abc import Hashable, Iterator
+from functools import cache
 from typing import NamedTuple
 
 from eventstore import StoreUnavailableError
 from tests.model.calls import OUTSIDE
 from tests.model.contents import Answer, Contents, Snapshot
-from tests.model.facts import Chronicle, Scenario, View
-from tests.model.histories import DONE, Histories, States
-from tests.model.world import NOT_KEPT, Action, Bounds, Kind, Report, World
+from tests.model.facts import Chronicle, View
+from tests.model.histories import DONE, Histories
+from tests.model.world import NOT_KEPT, Action, Kind, Report, World
 
 LOST = StoreUnavailableError("The answer did not come.", outcome_unknown=True)
 
 
 class Engine:
-    def __init__(
-        self,
-        scenario: Scenario,
-        bounds: Bounds,
-        contents: Contents | None = None,
-        states: States | None = None,
-    ) -> None:
+    def __init__(self, scenario, bounds, contents=None, states=None) -> None:
         self.scenario = scenario
         self.bounds = bounds
         self.contents = contents or Contents()
@@ -29,7 +24,7 @@ class Engine:
         self.chronicle = Chronicle(scenario, self.contents)
         self._lost = self.contents.answers.number(Answer(error=LOST))
         self._nothing = self.contents.answers.number(Answer())
-        self._verdicts: dict[tuple[int, int, bool], str | None] = {}
+        self._judge = cache(self._verdict)
 
     def first(self) -> World:
         """Return the world in which the earlier jobs are done, one after the other, and all others wait."""
@@ -158,17 +153,13 @@ class Engine:
             moment = self.histories.moments[number]
             if moment.error is not None and not isinstance(moment.error, StoreUnavailableError):
                 return f"NoError: {self.jobs[moment.job].name} failed with {moment.error!r}"
-        key = world.snapshot, world.facts, world.is_quiescent
-        if key not in self._verdicts:
-            self._verdicts[key] = self._judge(world)
-        return self._verdicts[key]
+        return self._judge(world.snapshot, world.facts, world.is_quiescent)
 
-    def _judge(self, world: World) -> str | None:
-        held = self.chronicle.held(world.snapshot)
+    def _verdict(self, snapshot: int, facts: int, is_quiescent: bool) -> str | None:
+        held = self.chronicle.held(snapshot)
         if isinstance(held, str):
             return f"Readable: {held}"
-        snapshot = self.contents.snapshots[world.snapshot]
-        view = View(self.chronicle[world.facts], snapshot, held, world.is_quiescent)
+        view = View(self.chronicle[facts], self.contents.snapshots[snapshot], held, is_quiescent)
         for invariant in self.scenario.invariants:
             problem = invariant.broken(view)
             if problem is not None:

@@ -31,9 +31,7 @@ def explore(scenario: Scenario, bounds: Bounds, reduction: Reduction | None = No
             return walk_of(scenario, bounds, reduction, patch).run()
 
 
-def walk_of(
-    scenario: Scenario, bounds: Bounds, reduction: Reduction | None, patch: pytest.MonkeyPatch
-) -> Walk:
+def walk_of(scenario, bounds, reduction, patch) -> Walk:
     """Return the walk that explores a scenario, when what a reduction replaces is `patch`ed."""
     if reduction is None:
         return Walk(Ways(Engine(scenario, bounds)))

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
 
 from runtime.versions import index
-from tests.model.calls import Call
 from tests.model.contents import Contents, Numbered, Snapshot
 from tests.model.histories import Job, Moment
 
@@ -96,10 +96,10 @@ class Chronicle:
         self._entries: list[_Entry] = []
         self._numbers: dict[_Entry, int] = {}
         self._items: Numbered[Any] = Numbered()
-        self._held: dict[int, Held | str] = {}
-        self._commits: dict[int, tuple[int, ...]] = {}
-        self._outputs: dict[int, int] = {}
+        self.held = cache(self._read)
+        self._commits = cache(self._numbered)
         self._ends: dict[int, int] = {}
+        self._output = cache(lambda call: self._items.number(contents.calls[call].arguments[0]))
 
     def __getitem__(self, number: int) -> Facts:
         return Facts(*[tuple([self._items[item] for item in items]) for items in self._entries[number]])
@@ -108,25 +108,21 @@ class Chronicle:
         """Return the number of the facts before anything happened."""
         return self.committed(self._number(_Entry()), snapshot)
 
-    def held(self, snapshot: int) -> Held | str:
+    def _read(self, snapshot: int) -> Held | str:
         """Return what a snapshot holds, or why it cannot be read."""
-        held = self._held.get(snapshot)
-        if held is None:
-            try:
-                held = self._scenario.committed(self._contents.snapshots[snapshot])
-            except Exception as error:  # noqa: BLE001 - whatever reading raises, what is stored is broken
-                held = repr(error)
-            self._held[snapshot] = held
-        return held
+        try:
+            return self._scenario.committed(self._contents.snapshots[snapshot])
+        except Exception as error:  # noqa: BLE001 - whatever reading raises, what is stored is broken
+            return repr(error)
+
+    def _numbered(self, snapshot: int) -> tuple[int, ...]:
+        held = self.held(snapshot)
+        items = () if isinstance(held, str) else held.items()
+        return tuple([self._items.number(item) for item in items])
 
     def committed(self, facts: int, snapshot: int) -> int:
-        commits = self._commits.get(snapshot)
-        if commits is None:
-            held = self.held(snapshot)
-            items = () if isinstance(held, str) else held.items()
-            commits = self._commits[snapshot] = tuple([self._items.number(item) for item in items])
         entry = self._entries[facts]
-        new = [item for item in commits if item not in entry.committed]
+        new = [item for item in self._commits(snapshot) if item not in entry.committed]
         return self._number(entry._replace(committed=(*entry.committed, *new))) if new else facts
 
     def forgotten(self, facts: int, kept: int) -> int:
@@ -134,10 +130,7 @@ class Chronicle:
         return self._number(self._entries[facts]._replace(committed=self._entries[kept].committed))
 
     def published(self, facts: int, call: int) -> int:
-        item = self._outputs.get(call)
-        if item is None:
-            published: Call = self._contents.calls[call]
-            item = self._outputs[call] = self._items.number(published.arguments[0])
+        item = self._output(call)
         entry = self._entries[facts]
         if item in entry.published:
             return facts

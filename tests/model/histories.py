@@ -10,13 +10,15 @@ None is closed before the exploration ends, because closing runs `finally`, whic
 
 from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
+from functools import cache
 from gc import get_referents
 from types import AsyncGeneratorType, CoroutineType
 from typing import Any, NamedTuple, Protocol
 
-from tests.model.contents import Answer, Contents
+from tests.model.contents import Answer
 from tests.model.processes import Dependencies, Process
 from tests.model.shapes import NO_SHAPE, Shape
+from tests.support.campaigns import ROOT
 
 Started = Coroutine[Any, Any, object]
 Site = tuple[str, int]
@@ -68,12 +70,7 @@ class States(Protocol):
 class Histories:
     """All moments of all runs, under numbers; each reached by an answer from the one before it."""
 
-    def __init__(
-        self,
-        jobs: tuple[Job, ...],
-        contents: Contents,
-        states: States | None = None,
-    ) -> None:
+    def __init__(self, jobs, contents, states=None) -> None:
         self.moments: list[Moment] = []
         self.executed = 0
         self.merged: list[tuple[Moment, int]] = []
@@ -81,18 +78,15 @@ class Histories:
         self._by_state: dict[Hashable, int] = {}
         self._jobs = jobs
         self._contents = contents
-        self._starts: dict[tuple[int, int], int] = {}
+        self.start = cache(self._start)
         self._used: list[Started] = []
 
     def __getitem__(self, number: int) -> Moment:
         return self.moments[number]
 
-    def start(self, run: int, job: int) -> int:
+    def _start(self, run: int, job: int) -> int:
         """Return the first moment of a run, which is the `run`th delivery of this exploration."""
-        number = self._starts.get((run, job))
-        if number is None:
-            number = self._starts[run, job] = self._add(Moment(run, job, -1, -1), self._begin(run, job))
-        return number
+        return self._add(Moment(run, job, -1, -1), self._begin(run, job))
 
     def answer(self, number: int, answer: int) -> int:
         moment = self.moments[number]
@@ -202,3 +196,12 @@ def _sites(coroutine: Any) -> tuple[Site, ...]:
         else:
             break
     return tuple(sites)
+
+
+def shipped(sites: tuple[Site, ...]) -> tuple[Site, ...]:
+    """Return those places of a suspended coroutine that are in shipped code, by paths from the root."""
+    return tuple(
+        (path.removeprefix(f"{ROOT}/"), line)
+        for path, line in sites
+        if path.startswith(f"{ROOT}/") and not path.startswith(f"{ROOT}/tests/")
+    )

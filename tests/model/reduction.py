@@ -17,6 +17,7 @@ from array import array
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import permutations
 from typing import NamedTuple
 
@@ -25,8 +26,8 @@ import pytest
 from eventstore import ANY_ETAG, Operation, Row, StoreUnavailableError
 from eventstore.keys import escape
 from runtime.retries import Retries
-from tests.model.calls import OUTSIDE, Call
-from tests.model.contents import Contents, Rows, Snapshot
+from tests.model.calls import OUTSIDE
+from tests.model.contents import Contents, Rows
 from tests.model.engine import Engine, Step, Ways
 from tests.model.facts import Scenario
 from tests.model.histories import DONE, Moment
@@ -64,29 +65,27 @@ class LocalStates:
 
 
 class Overtaken:
+    """Delayed calls that cannot take effect any more are forgotten."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._refused: dict[tuple[int, int], bool] = {}
+        self._is_refused = cache(self._refused)
 
     def without(self, world: World) -> World:
-        """Return a world without the delayed calls that are overtaken in it."""
         late = tuple([call for call in world.late if not self._is_overtaken(world, call)])
         return world._replace(late=late) if len(late) < len(world.late) else world
 
     def _is_overtaken(self, world: World, number: int) -> bool:
-        call = self._engine.contents.calls[number]
-        if call.target == OUTSIDE:
+        if self._engine.contents.calls[number].target == OUTSIDE:
             return self._engine.chronicle.published(world.facts, number) == world.facts
-        key = world.snapshot, number
-        if key not in self._refused:
-            self._refused[key] = _is_refused(self._engine.contents.snapshots[world.snapshot], call)
-        return self._refused[key]
+        return self._is_refused(world.snapshot, number)
 
-
-def _is_refused(snapshot: Snapshot, call: Call) -> bool:
-    partition_key, operations = call.arguments
-    rows = snapshot.tables.get(call.target, {}).get(escape(partition_key), {})
-    return any(_is_gone(operation, rows) for operation in operations)
+    def _refused(self, snapshot: int, number: int) -> bool:
+        call = self._engine.contents.calls[number]
+        partition_key, operations = call.arguments
+        tables = self._engine.contents.snapshots[snapshot].tables
+        rows = tables.get(call.target, {}).get(escape(partition_key), {})
+        return any(_is_gone(operation, rows) for operation in operations)
 
 
 def _is_gone(operation: Operation, rows: Rows) -> bool:
@@ -118,14 +117,14 @@ class Symmetry:
         self._timeless = timeless
         self._numbers: dict[Hashable, int] = {}
         self._rows: dict[int, tuple[Row, Shape]] = {}
-        self._snapshots: dict[int, Shape] = {}
-        self._facts: dict[int, Shape] = {}
-        self._together: dict[tuple[int, ...], _Shared] = {}
-        self._late: dict[int, Shape] = {}
+        self._snapshot = cache(self._shape_of_snapshot)
+        self._told = cache(self._shape_of_facts)
+        self._call = cache(lambda number: shapes.of(engine.contents.calls[number]))
+        self._shared = cache(self._put_together)
 
     def key(self, world: World) -> bytes:
         moments = self._engine.histories.moments
-        shared = self._shared(world)
+        shared = self._shared(world.snapshot, world.facts, world.durable)
         late = [self._call(call) for call in world.late]
         orders = _orders([moments[number].shape for number in world.runs])
         patterns = [self._pattern(shared, [*order, *late], world) for order in orders]
@@ -169,18 +168,11 @@ class Symmetry:
     def _number(self, part: Hashable) -> int:
         return self._numbers.setdefault(part, len(self._numbers))
 
-    def _shared(self, world: World) -> _Shared:
-        together = (world.snapshot, world.facts, *world.durable)
-        shared = self._together.get(together)
-        if shared is None:
-            shared = self._together[together] = self._put_together(world)
-        return shared
-
-    def _put_together(self, world: World) -> _Shared:
-        held, told = [self._snapshot(world.snapshot)], [self._told(world.facts)]
-        if world.durable != NOT_KEPT:
-            held.append(self._snapshot(world.durable[0]))
-            told.append(self._told(world.durable[1]))
+    def _put_together(self, snapshot: int, facts: int, durable: tuple[int, int]) -> _Shared:
+        held, told = [self._snapshot(snapshot)], [self._told(facts)]
+        if durable != NOT_KEPT:
+            held.append(self._snapshot(durable[0]))
+            told.append(self._told(durable[1]))
         marks: dict[Hashable, int] = {}
         places = [marks.setdefault(mark, len(marks)) for shape in (*held, *told) for mark in shape.marks]
         if self._timeless:
@@ -189,19 +181,16 @@ class Symmetry:
         times = tuple([time for shape in held for time in shape.times])
         return _Shared(number, marks, times, tuple([time for shape in told for time in shape.times]))
 
-    def _snapshot(self, number: int) -> Shape:
-        """Return the rows of the tables, in an order that does not hang on marks in their keys."""
-        shape = self._snapshots.get(number)
-        if shape is None:
-            tables = self._engine.contents.snapshots[number].tables
-            rows = [
-                self._row(table, key, row)
-                for table, partitions in tables.items()
-                for key, partition in partitions.items()
-                for row in partition.values()
-            ]
-            shape = self._snapshots[number] = self._shapes.joined(_arranged(rows))
-        return shape
+    def _shape_of_snapshot(self, number: int) -> Shape:
+        """Return the shape of all rows, in an order that does not depend on marks in their keys."""
+        tables = self._engine.contents.snapshots[number].tables
+        rows = [
+            self._row(table, key, row)
+            for table, partitions in tables.items()
+            for key, partition in partitions.items()
+            for row in partition.values()
+        ]
+        return self._shapes.joined(_arranged(rows))
 
     def _row(self, table: str, key: str, row: Row) -> Shape:
         """Return the shape of a row, which most snapshots have in common. It is kept, and so its identity."""
@@ -210,20 +199,11 @@ class Symmetry:
             known = self._rows[id(row)] = row, self._shapes.of(table, key, row)
         return known[1]
 
-    def _told(self, number: int) -> Shape:
-        shape = self._facts.get(number)
-        if shape is None:
-            facts = self._engine.chronicle[number]
-            committed = self._shapes.joined([self._shapes.of(each) for each in facts.committed])
-            others = [self._shapes.of(each) for each in (*facts.published, *facts.done)]
-            shape = self._facts[number] = self._shapes.joined([committed, *_arranged(others)])
-        return shape
-
-    def _call(self, call: int) -> Shape:
-        shape = self._late.get(call)
-        if shape is None:
-            shape = self._late[call] = self._shapes.of(self._engine.contents.calls[call])
-        return shape
+    def _shape_of_facts(self, number: int) -> Shape:
+        facts = self._engine.chronicle[number]
+        committed = self._shapes.joined([self._shapes.of(each) for each in facts.committed])
+        others = [self._shapes.of(each) for each in (*facts.published, *facts.done)]
+        return self._shapes.joined([committed, *_arranged(others)])
 
 
 def _arranged(shapes: Iterable[Shape]) -> Sequence[Shape]:

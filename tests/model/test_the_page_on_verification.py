@@ -6,10 +6,9 @@ import shlex
 import pytest
 
 from tests.model import invariants
-from tests.model.__main__ import main
+from tests.model.__main__ import PAGE, RESULTS, check_row, main, markdown, mistake_row
 from tests.model.catalogue import CHECKS, MISTAKES, TESTED, found_with, report_of
 from tests.model.schedule import seed, table
-from tests.model.totals import PAGE, RESULTS, check_row, markdown, mistake_row
 from tests.support.campaigns import section
 
 STALE = "`python -m tests.model` updates the pages"

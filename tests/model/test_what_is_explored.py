@@ -1,5 +1,7 @@
 """Each message takes effect exactly once, whatever the interleaving; and what is explored reaches what it is about."""
 
+import ast
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,15 +15,15 @@ from tests.model.catalogue import CHECKS, MISTAKES, QUICK, TESTED, TRUNCATION, f
 from tests.model.engine import Engine, Ways
 from tests.model.explorer import Walk, explore
 from tests.model.facts import Invariant, View
-from tests.model.histories import Site
+from tests.model.histories import Site, shipped
 from tests.model.mistakes.mistake import Mistake
 from tests.model.scenarios.delivery import SENT_ONCE, SENT_OR_SAID, at_least_once, at_most_once, in_redis
 from tests.model.scenarios.entities import KEY, OTHER, OUTBOX, STORE, entity_in
 from tests.model.scenarios.state_based import deliver, messages
 from tests.model.scenarios.truncation import DIED, LATE, long_ago, truncated_beside
 from tests.model.schedule import replay, seed, table
-from tests.model.sources import ROOT, calls_in, shipped
 from tests.model.world import Bounds, Kind
+from tests.support.campaigns import ROOT
 
 
 @pytest.mark.parametrize("number", TESTED)
@@ -241,11 +243,7 @@ SOURCES = {
     "runtime/algorithms/outbox/stores.py": ("TokenStore.add", "TokenStore.find"),
     "runtime/publishing/last_hop.py": ("TableKeys.unended", "TableKeys.forget_expired", "RedisKeys.unended"),
     "runtime/documents.py": (),
-    "runtime/ledger/ledger.py": (
-        "Ledger.batches",
-        "Ledger.choose_attempt",
-        "Ledger.prune",
-    ),
+    "runtime/ledger/ledger.py": ("Ledger.batches", "Ledger.choose_attempt", "Ledger.prune"),
     "eventstore/reading.py": ("read_header",),
     "eventstore/writing.py": ("_version_of", "delete"),
 }
@@ -264,6 +262,56 @@ SOURCES = {
   algorithm uses: it reads the header with the newest versions in one query, recognises messages itself, and truncates
   streams, but never deletes one.
 """
+
+_CALLS = {"get", "query", "scan", "transact", "barrier"}
+_CALLS_OF_REDIS = {"get", "set", "watch", "execute"}
+_FUNCTIONS = {"query", "publish"}
+
+
+def calls_in(module: str, *, leave_out: Collection[str] = ()) -> set[Site]:
+    """Return the lines of a module, by its path from the root, that call a table or Redis, or publish.
+
+    Those in the functions that are left out, each by its name in the module, are not among them: `Class.method`, or the
+    name alone where it is in no class.
+    """
+    tree = ast.parse((ROOT / module).read_text())
+    left_out = {line for name, function in _functions(tree) if name in leave_out for line in _lines(function)}
+    return {(module, line) for line in _lines(tree) if line not in left_out}
+
+
+def _lines(tree: ast.AST) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AsyncFor) and _is_pages(node.iter):
+            yield node.lineno
+        if isinstance(node, ast.Await) and isinstance(node.value, ast.Call):
+            called = node.value.func
+            if isinstance(called, ast.Name) and called.id in _FUNCTIONS:
+                yield node.lineno
+            if isinstance(called, ast.Attribute) and _is_table_call(called):
+                yield node.lineno
+
+
+def _is_pages(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "pages"
+
+
+def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.AsyncFunctionDef]]:
+    """Give the coroutines of a module and those of its classes, by their names."""
+    for node in tree.body:
+        if isinstance(node, ast.AsyncFunctionDef):
+            yield node.name, node
+        if isinstance(node, ast.ClassDef):
+            methods = [each for each in node.body if isinstance(each, ast.AsyncFunctionDef)]
+            yield from [(f"{node.name}.{method.name}", method) for method in methods]
+
+
+def _is_table_call(called: ast.Attribute) -> bool:
+    owner = called.value
+    name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+    if name in {"_redis", "pipe"}:
+        return called.attr in _CALLS_OF_REDIS
+    return called.attr == "publish" or (called.attr in _CALLS and name in {"table", "_table"})
+
 
 CALL_NO_TABLE = [
     "runtime/processor.py",

@@ -154,13 +154,7 @@ def make_with_copies(case: Case, folder: Path) -> None:
     make_batch(url, out, [[*({**each, **made_by} for each in old), *new], later])
 
 
-def kill_everywhere(
-    case: Case,
-    folder: Path,
-    every: int = 1,
-    make: Callable[[Case, Path], None] = make,
-    strike: Callable[[], None] = die,
-) -> Killed:
+def kill_everywhere(case, folder, every=1, make=make, strike=die) -> Killed:
     """Strike before every `every`th call of a runner, let another one finish each time, and count.
 
     `strike` kills the runner by default. If it kills a broker, the runner continues or gives up.
@@ -201,14 +195,7 @@ def kill_workers_everywhere(spark: SparkSession, case: Case, folder: Path, every
     return _kill_before_each_call(case, folder, every, run)
 
 
-def _kill_before_each_call(
-    case: Case,
-    folder: Path,
-    every: int,
-    run: Callable[[Fuse], int],
-    make: Callable[[Case, Path], None] = make,
-    strike: Callable[[], None] = die,
-) -> Killed:
+def _kill_before_each_call(case, folder, every, run, make=make, strike=die) -> Killed:
     """Publish the batch anew with a later fuse each time, until there is no call to burn it. `run` counts refusals."""
     Child(partial(make, case, folder)).end()
     total = Killed()

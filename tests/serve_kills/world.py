@@ -266,9 +266,7 @@ def entries(chance: Random, accounts: int, count: int) -> Iterator[dict[str, Any
             yield sent[-1 if chance.random() < 0.5 else chance.randrange(len(sent))]
 
 
-def differences(
-    sent: Sequence[dict[str, Any]], published: Sequence[Published], *, is_exact: bool
-) -> list[str]:
+def differences(sent, published, *, is_exact) -> list[str]:
     """Return what is lost, twice, out of order, or two outputs under one id."""
     wrong = []
     bodies: dict[str, dict[str, Any]] = {}

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from eventstore import connect
 from runtime.clock import system_clock
-from runtime.ledger.ledger import BatchRecord, Ledger, mark_of
+from runtime.ledger.ledger import BatchRecord, BatchStatus, Ledger, mark_of
 from runtime.spark.worker.outcomes import ARROW_OUTCOME
 
 TABLE = "games"
@@ -48,22 +48,12 @@ def games(count: int, each: int) -> list[Rows]:
     ]
 
 
-def make_batch(
-    store: str,
-    out: Path,
-    rounds: Sequence[Rows],
-    *,
-    batch_id: str = BATCH,
-    ends: bool = True,
-    input_: str = "a log",
-) -> BatchRecord:
+def make_batch(store, out, rounds, *, batch_id=BATCH, ends=True, input_="a log") -> BatchRecord:
     """Write the rounds of a batch, and bring it into the ledger of a store."""
     return asyncio.run(_make(store, out, rounds, batch_id, input_, ends=ends))
 
 
-async def _make(
-    store: str, out: Path, rounds: Sequence[Rows], batch_id: str, input_: str, *, ends: bool
-) -> BatchRecord:
+async def _make(store, out, rounds, batch_id, input_, *, ends) -> BatchRecord:
     async with connect(store) as opened:
         ledger = Ledger(await opened.table(TABLE), system_clock)
         record = await ledger.begin(batch_id, input_, str(out))
@@ -88,3 +78,8 @@ def write_round(out: Path, record: BatchRecord, number: int, rows: Rows) -> None
 def hash_of(text: str) -> int:
     """Return a number that follows from a text in every process."""
     return sum(text.encode())
+
+
+def started(out: Path | str, token: str = "token") -> BatchRecord:
+    """Return the record of the batch `night`, of which no round is committed."""
+    return BatchRecord("night", "", str(out), token, BatchStatus.STARTED, 0, _AT, _AT, {})

@@ -58,9 +58,7 @@ class Explored:
         self.batches += 1
         return drive(self._batch(f"night-{self.batches}", messages, rounds, publish=publish))
 
-    async def _batch(
-        self, id_: str, messages: Sequence[Envelope], rounds: int, *, publish: bool
-    ) -> list[Outcome]:
+    async def _batch(self, id_, messages, rounds, *, publish) -> list[Outcome]:
         ledger = Ledger(self.table, self.clock)
         record = await ledger.begin(id_, f"log.parquet of {id_}", self.out)
         context = BatchContext(id_, await ledger.open_batches(), number=record.number)

@@ -1,25 +1,19 @@
-"""A proxy in front of a table service that loses transactions, or the answers to them."""
+"""A proxy in front of a table service that records requests, and loses transactions or the answers to them."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from enum import Enum
+from typing import Any
 
 import aiohttp
+from aiohttp import web
 from yarl import URL
 
 _FORWARDED = (
-    "authorization",
-    "content-type",
-    "date",
-    "x-ms-date",
-    "x-ms-version",
-    "accept",
-    "dataserviceversion",
-    "if-match",
-    "prefer",
+    *("authorization", "content-type", "date", "x-ms-date", "x-ms-version", "accept", "dataserviceversion"),
+    *("if-match", "prefer"),
 )
-_BUSY = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
+_OF_CONNECTION = ("content-length", "transfer-encoding", "connection")
 
 
 class Fault(Enum):
@@ -37,64 +31,61 @@ class Fault(Enum):
 
 
 class LossyProxy:
-    """Forwards requests; the transactions meet the faults, one after the other, and then none."""
+    """Forwards requests. Each transaction meets the next fault of `faults`, or none if there is none left."""
 
     def __init__(self, target: str) -> None:
-        self.url = ""
+        self.url = self.endpoint = ""
         self.faults: list[Fault] = []
         self.transactions = 0
-        self._target = target
+        self.sent = b""
+        """The paths and headers of all requests."""
+        self._target = URL(target.replace("azurite:", "http:", 1))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Serve on a free port of this machine."""
+        """Context manager that serves on a free port."""
         async with aiohttp.ClientSession(auto_decompress=False) as self._session:
-            server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-            self.url = f"azurite://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            runner = web.ServerRunner(web.Server(self._answer), shutdown_timeout=0.1)
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            self.url = f"azurite://127.0.0.1:{runner.addresses[0][1]}"
+            self.endpoint = self.url.replace("azurite:", "http:") + self._target.path.rstrip("/")
             yield
-            server.close()
-            await server.wait_closed()
+            await runner.cleanup()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-                headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
-                body = await reader.readexactly(int(headers.get("content-length", 0)))
-                answer = await self._answer(head, body)
-                if answer is None:
-                    return
-                writer.write(answer)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    async def _answer(self, head: list[str], body: bytes) -> bytes | None:
-        method, path, _ = head[0].split(" ")
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        headers = [f"{name}: {value}" for name, value in request.headers.items()]
+        self.sent += "\r\n".join([request.raw_path, *headers, ""]).encode()
         fault = None
-        if method != "GET" and not path.endswith("/Tables"):
+        if request.method != "GET" and not request.path.endswith("/Tables"):
             self.transactions += 1
             fault = self.faults.pop(0) if self.faults else None
         if fault is None or fault.takes_effect:
-            answer = await self._forward(method, path, head[1:], body)
+            answer = await self._forward(request)
         if fault is None:
             return answer
-        return _BUSY if fault in (Fault.BUSY_BEFORE, Fault.BUSY_AFTER) else None
+        if fault in (Fault.HANG_UP_BEFORE, Fault.HANG_UP_AFTER) and request.transport is not None:
+            request.transport.abort()
+        return web.Response(status=503, reason="Busy")
 
-    async def _forward(self, method: str, path: str, lines: list[str], body: bytes) -> bytes:
-        pairs = [line.split(": ", 1) for line in lines if line]
-        headers = {name: value for name, value in pairs if name.lower() in _FORWARDED}
-        url = self._target.replace("azurite:", "http:", 1) + path
-        async with self._session.request(
-            method, URL(url, encoded=True), headers=headers, data=body or None
-        ) as response:
-            content = await response.read()
-            kept = [
-                f"{name}: {value}"
-                for name, value in response.headers.items()
-                if name.lower() not in ("content-length", "transfer-encoding", "connection")
-            ]
-            first = [f"HTTP/1.1 {response.status} {response.reason}", f"Content-Length: {len(content)}"]
-            return "\r\n".join([*first, *kept, "", ""]).encode() + content
+    async def _forward(self, request: web.BaseRequest) -> web.Response:
+        headers = {name: value for name, value in request.headers.items() if name.lower() in _FORWARDED}
+        url = URL(f"{self._target.origin()}{request.raw_path}", encoded=True)
+        body = await request.read()
+        async with self._session.request(request.method, url, headers=headers, data=body or None) as found:
+            kept = {
+                name: value for name, value in found.headers.items() if name.lower() not in _OF_CONNECTION
+            }
+            return web.Response(status=found.status, headers=kept, body=await found.read())
+
+
+@contextmanager
+def relayed(endpoint: str, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> Iterator[LossyProxy]:
+    """Context manager that runs a proxy in front of a service, in the event loop of `run`."""
+    proxy = LossyProxy(endpoint)
+    running = proxy.running()
+    run(running.__aenter__())
+    try:
+        yield proxy
+    finally:
+        run(running.__aexit__(None, None, None))

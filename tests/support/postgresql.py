@@ -5,18 +5,19 @@ import os
 import re
 import struct
 import subprocess
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
 
+from tests.support.campaigns import ROOT, wait_until
 from tests.support.lossy_proxy import Fault
 from tests.support.servers import PostgresServer, free_port
 
-ROOT = Path(__file__).parents[2]
 PGBOUNCER = ROOT / ".make" / "pgbouncer" / "pgbouncer"
 _PATIENCE_SECONDS = 30
 
@@ -41,11 +42,7 @@ def standby(primary: PostgresServer) -> Iterator[PostgresServer]:
     control("pg_basebackup", "-h", str(source.hostname), "-p", str(source.port), "-U", "postgres", "-R")
     control("pg_ctl", "start", "-w", "-l", f"{data}.log", "-o", f"-p {port}")
     try:
-        administer(
-            primary.url,
-            "ALTER SYSTEM SET synchronous_standby_names = '*'",
-            "SELECT pg_reload_conf()",
-        )
+        administer(primary.url, "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
         until(primary.url, "SELECT count(*) > 0 FROM pg_stat_replication WHERE sync_state = 'sync'")
         yield PostgresServer(f"postgresql://postgres@127.0.0.1:{port}/postgres", Path(data), control)
     finally:
@@ -53,12 +50,9 @@ def standby(primary: PostgresServer) -> Iterator[PostgresServer]:
 
 
 def until(url: str, question: str) -> None:
-    """Wait until a query finds what is true."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while administer(url, question) != [(True,)]:
-        if time.monotonic() > deadline:
-            raise TimeoutError(question)
-        time.sleep(0.05)
+    """Wait until a query returns true."""
+    if not wait_until(lambda: administer(url, question) == [(True,)], _PATIENCE_SECONDS, pause=0.05):
+        raise TimeoutError(question)
 
 
 @contextmanager
@@ -74,24 +68,18 @@ def pgbouncer(url: str, folder: Path, *, connections: int = 2) -> Iterator[str]:
     as_other = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
     with (folder / "log").open("wb") as log, (folder / "pgbouncer.ini").open() as settings:
         # It may not enter the folder of the test; it is no program for root.
-        process = subprocess.Popen(
-            [PGBOUNCER, "/dev/stdin"],
-            stdin=settings,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            **as_other,  # type: ignore[call-overload]
-        )
+        given: dict[str, Any] = {"stdin": settings, "stdout": log, "stderr": log, "cwd": "/", **as_other}
+        process = subprocess.Popen([PGBOUNCER, "/dev/stdin"], **given)
+    through = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+
+    def answers() -> bool:
+        with suppress(psycopg.OperationalError):
+            return bool(administer(through, "SELECT 1"))
+        return process.poll() is not None
+
     try:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        through = f"postgresql://postgres@127.0.0.1:{port}/postgres"
-        while True:
-            with suppress(psycopg.OperationalError):
-                administer(through, "SELECT 1")
-                break
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise ChildProcessError((folder / "log").read_text())
-            time.sleep(0.05)
+        if not wait_until(answers, _PATIENCE_SECONDS, pause=0.05) or process.poll() is not None:
+            raise ChildProcessError((folder / "log").read_text())
         yield through
     finally:
         process.terminate()
@@ -103,9 +91,7 @@ _WRITES = re.compile(rb"INSERT INTO|UPDATE \S+ SET|DELETE FROM")
 
 
 def _error(severity: bytes, state: bytes) -> bytes:
-    fields = b"".join(
-        [b"S" + severity + b"\0", b"V" + severity + b"\0", b"C" + state + b"\0", b"Mplayed\0", b"\0"]
-    )
+    fields = b"S" + severity + b"\0V" + severity + b"\0C" + state + b"\0Mplayed\0\0"
     return b"E" + struct.pack("!I", 4 + len(fields)) + fields
 
 
@@ -162,74 +148,72 @@ class PostgresProxy:
                 each.transport.abort()
 
 
-class _Client:
-    """One connection, from the client by way of the proxy to the server."""
+async def _message(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readexactly(5)
+    return head + await reader.readexactly(struct.unpack("!I", head[1:])[0] - 4)
 
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        answers: asyncio.StreamReader,
-        requests: asyncio.StreamWriter,
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._answers = answers
-        self._requests = requests
-        self._is_mute = False
-        self._is_ready = asyncio.Event()
+
+@dataclass
+class _Client:
+    """One connection, from the client through the proxy to the server."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    answers: asyncio.StreamReader
+    requests: asyncio.StreamWriter
+    is_mute: bool = False
+    is_ready: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def begin(self) -> None:
         """Pass on the first message, and answer those before it: nothing is encrypted."""
         while True:
-            head = await self._reader.readexactly(8)
+            head = await self.reader.readexactly(8)
             length, code = struct.unpack("!II", head)
             if code not in _ENCRYPTION_REQUESTS:
-                self._requests.write(head + await self._reader.readexactly(length - 8))
+                self.requests.write(head + await self.reader.readexactly(length - 8))
                 return
-            self._writer.write(b"N")
+            self.writer.write(b"N")
 
     async def request(self) -> bytes:
         """Return the messages up to one after which the client waits, nothing at the end."""
         found = b""
         while True:
-            head = await self._reader.readexactly(5)
-            found += head + await self._reader.readexactly(struct.unpack("!I", head[1:])[0] - 4)
-            if head[:1] == b"X":
-                self._requests.write(found)
+            message = await _message(self.reader)
+            found += message
+            if message[:1] == b"X":
+                self.requests.write(found)
                 return b""
-            if head[:1] in (b"S", b"Q", b"H"):
+            if message[:1] in (b"S", b"Q", b"H"):
                 return found
 
     async def carry_out(self, request: bytes, fault: Fault | None) -> None:
         """Pass on a request, or do to it what the fault says. Raises `ConnectionError` if that ends it."""
         if fault is Fault.BUSY_BEFORE:
-            self._writer.write(_error(b"ERROR", b"40001") + b"Z\0\0\0\5I")
+            self.writer.write(_error(b"ERROR", b"40001") + b"Z\0\0\0\5I")
             return
         if fault is Fault.HANG_UP_BEFORE:
             raise ConnectionError
-        self._is_mute = fault is not None
-        self._is_ready.clear()
-        self._requests.write(request)
+        self.is_mute = fault is not None
+        self.is_ready.clear()
+        self.requests.write(request)
         if fault is None:
             return
-        await self._is_ready.wait()
+        await self.is_ready.wait()
         if fault is Fault.BUSY_AFTER:
-            self._writer.write(_error(b"FATAL", b"57P01"))
-            await self._writer.drain()
-            self._writer.close()
-            await self._writer.wait_closed()
+            self.writer.write(_error(b"FATAL", b"57P01"))
+            await self.writer.drain()
+            self.writer.close()
+            await self.writer.wait_closed()
         raise ConnectionError
 
     async def pass_on_answers(self) -> None:
         """Pass on what the server says, unless its answer is to be lost."""
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                head = await self._answers.readexactly(5)
-                body = await self._answers.readexactly(struct.unpack("!I", head[1:])[0] - 4)
-                if not self._is_mute:
-                    self._writer.write(head + body)
-                if head[:1] == b"Z":
-                    self._is_ready.set()
-        self._is_ready.set()
-        self._writer.close()
+                message = await _message(self.answers)
+                if not self.is_mute:
+                    self.writer.write(message)
+                if message[:1] == b"Z":
+                    self.is_ready.set()
+        self.is_ready.set()
+        self.writer.close()

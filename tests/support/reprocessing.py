@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
@@ -152,15 +152,7 @@ class Found:
         return sum(each.status is Status.DUPLICATE and each.version is not None for each in self.rows)
 
 
-def reprocess(
-    old: Table,
-    new: Table,
-    log: Iterable[Envelope],
-    app: App,
-    was: App | None = None,
-    most: int = 50,
-    **options: Any,
-) -> Found:
+def reprocess(old, new, log, app, was=None, most=50, **options) -> Found:
     """Handle the history of a table again in rounds. Ends after `most`, as streams may wait for ever."""
     rows: list[Outcome] = []
     waiting: list[tuple[str | None, Envelope]] = [(None, each) for each in log]

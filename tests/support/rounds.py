@@ -1,7 +1,15 @@
-"""Drivers that put a round in place, without Spark and without handlers; and what happens at their steps."""
+"""Drivers that put a round in place, without Spark and without handlers; and what happens at their steps.
+
+`python -m tests.support.rounds OUT FOLDER` runs drivers that end themselves by SIGKILL, each at another step. Driver N
+writes to OUT/step-N, and has its ledger in FOLDER/N.db. The number of steps is printed.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
+import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +22,7 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import Row, SparkSession
 
-from eventstore import Table, drive
+from eventstore import Table, connect, drive
 from handlers import App
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.file_systems import Folder, open_folder, within
@@ -212,3 +220,29 @@ def overtake(number: int, out: str, steps: Steps) -> None:
     assert done.counts == COUNTS
     assert committed == [visible(out)]
     assert rows_of(out) == ROWS
+
+
+def ledger_of(folder: Path, number: int) -> Ledger:
+    store = connect(f"sqlite:///{folder}/{number}.db")
+    return Ledger(drive(store.table("games")), ToldClock())
+
+
+def main(out: str, folder: Path) -> None:
+    steps = Steps(pytest.MonkeyPatch())
+    for number in itertools.count():
+        # Each in a process of its own: what speaks to an object store does not survive a fork.
+        child = os.fork()
+        if child == 0:
+            driver = Driver(within(out, f"step-{number}"), ledger_of(folder, number))
+            steps.before(number, lambda: os.kill(os.getpid(), signal.SIGKILL))
+            driver.commit()
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status):
+            continue
+        print(number)
+        sys.exit(os.WEXITSTATUS(status))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -35,13 +35,7 @@ class Topic:
         """Send messages, with id and type as headers."""
         self.produce(lambda each: each.update(), rows, partition, **settings)
 
-    def produce(
-        self,
-        change: Callable[[dict[str, Any]], object],
-        rows: Iterable[dict[str, Any]],
-        partition: int = 0,
-        **settings: Any,
-    ) -> None:
+    def produce(self, change, rows, partition=0, **settings) -> None:
         producer = Producer({"bootstrap.servers": self.server.address, **settings})
         for row in rows:
             record = {

@@ -19,9 +19,14 @@ def main() -> int:
             "This needs atheris: pip install atheris. Without it, the tests change the corpora at random."
         )
     with atheris.instrument_imports(include=["handlers", "runtime", "msgpack"]):
-        from tests.faults.fuzz.corpus import inputs, keep
-        from tests.faults.fuzz.targets import TARGETS
-    options = _options(list(TARGETS)).parse_args()
+        from tests.faults.fuzz.targets import TARGETS, inputs, keep
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults.fuzz", description="Fuzz parsers of foreign bytes."
+    )
+    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("--seconds", type=int, default=60, help="the duration")
+    parser.add_argument("--size", type=int, default=512, help="the maximum size of an input in bytes")
+    options = parser.parse_args()
     target, known = TARGETS[options.target], inputs(options.target)
 
     def run(data: bytes) -> None:
@@ -45,16 +50,6 @@ def main() -> int:
         keep(target.name, data)
     print(f"{target.name}: {len(found)} new inputs of {len(known) + len(found)}")
     return os.waitstatus_to_exitcode(status)
-
-
-def _options(names: list[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.faults.fuzz", description="Fuzz what parses bytes of others."
-    )
-    parser.add_argument("target", choices=names)
-    parser.add_argument("--seconds", type=int, default=60, help="how long")
-    parser.add_argument("--size", type=int, default=512, help="the most bytes of an input")
-    return parser
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
 
 import msgpack
 from pydantic import ValidationError
@@ -26,8 +28,7 @@ from runtime.versions.index import KEY_BYTES, id_hashes_of, pack, read_index_row
 from runtime.versions.limits import HASH_BYTES
 from runtime.versions.run import Commit, compress, pack_columns, read_index, read_run
 from tests.faults.hostile.app import app
-from tests.unit.runtime.runs import run_of, stored, version
-from tests.unit.runtime.tails import body_of, with_body
+from tests.unit.runtime.runs import body_of, run_of, stored, version, with_body
 
 PACKED, TEXT = 0, 1
 """The first byte of an envelope: whether msgpack or text follows."""
@@ -160,3 +161,19 @@ TARGETS = {
         ),
     )
 }
+
+CORPORA = Path(__file__).parent / "corpus"
+"""A folder of inputs for each target, named by their digests, that reach new code."""
+
+
+def inputs(name: str) -> list[bytes]:
+    """Return the seeds of a target, and its corpus."""
+    kept = sorted((CORPORA / name).glob("*"))
+    return [*TARGETS[name].seeds, *(path.read_bytes() for path in kept)]
+
+
+def keep(name: str, data: bytes) -> Path:
+    path = CORPORA / name / sha256(data).hexdigest()[:16]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.faults.fuzz.corpus import FOLDER, inputs
-from tests.faults.fuzz.targets import TARGETS
+from tests.faults.fuzz.targets import CORPORA, TARGETS, inputs
 
 names = pytest.mark.parametrize("name", TARGETS)
 
@@ -19,7 +18,7 @@ def test_what_was_kept_breaks_nothing(name):
 @names
 def test_the_seeds_are_well_formed_and_a_corpus_is_kept(name):
     assert all(map(TARGETS[name].run, TARGETS[name].seeds))
-    assert any((FOLDER / name).iterdir())
+    assert any((CORPORA / name).iterdir())
 
 
 @st.composite

@@ -52,9 +52,7 @@ def rows(given: Sequence[HostileMessage]) -> Iterator[dict[str, Any]]:
             }
 
 
-def fold(
-    place: TablePlace, algorithm: AlgorithmName, given: Sequence[HostileMessage], body: Any
-) -> Counter[End]:
+def fold(place, algorithm, given, body) -> Counter[End]:
     routed = sorted(rows(given), key=lambda row: (row["handler"], row["business_id"] or ""))
     connection = Connection(place)
     for row in routed:

@@ -34,20 +34,13 @@ from runtime.spark.worker.connection import open_table
 from runtime.spark.worker.outcomes import PART, Fold, OutcomeFile, PartJob
 from samples.shooting_range import app as shooting_range
 from tests.integration.spark.conftest import Place
-from tests.support.batch_records import started
 from tests.support.clocks import FrozenClock
+from tests.support.done_batches import started
 from tests.support.faults import FailOnceAfterWriting, KillOnceAmidAFile, as_outcomes
-from tests.support.killed_placing import ledger_of
 from tests.support.logs import fire, row, start, write_lines
 from tests.support.outcomes import all_outcomes, by_status, published
 from tests.support.processes import REPOSITORY
-from tests.support.rounds import (
-    Driver,
-    Steps,
-    all_steps,
-    follow,
-    overtake,
-)
+from tests.support.rounds import Driver, Steps, all_steps, follow, ledger_of, overtake
 
 
 class Ping(Message):
@@ -328,7 +321,7 @@ def test_a_driver_that_is_killed_at_any_step_leaves_no_part_and_is_followed_by_o
     out, tmp_path
 ):
     # Given drivers, each of which was killed at another step
-    command = [sys.executable, "-m", "tests.support.killed_placing", out, str(tmp_path)]
+    command = [sys.executable, "-m", "tests.support.rounds", out, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     ended = subprocess.run(
         command, capture_output=True, text=True, cwd=REPOSITORY, env=environment, check=False

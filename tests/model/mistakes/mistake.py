@@ -46,9 +46,7 @@ class Mistake:
 class Mistakes(list[Mistake]):
     """Some mistakes, each declared above what plants it."""
 
-    def add(
-        self, name: str, breaks: str, scenario: Scenario, bounds: Bounds = CALM
-    ) -> Callable[[Plant], Plant]:
+    def add(self, name, breaks, scenario, bounds=CALM) -> Callable[[Plant], Plant]:
         """Declare a mistake; one plant may be declared for several."""
 
         def declared(plant: Plant) -> Plant:

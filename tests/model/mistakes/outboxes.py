@@ -205,9 +205,7 @@ async def _(make_ready: Any, self: Any, entity: Any, attempts: Any) -> Any:
 
 
 @instead_of(OutboxAlgorithm, "attempt")
-async def _finished_in_the_first_pass(
-    attempt: Any, self: Any, business_id: str, *given: Any, **named: Any
-) -> Any:
+async def _finished_in_the_first_pass(attempt, self, business_id, *given, **named) -> Any:
     entity, outcomes = await attempt(self, business_id, *given, **named)
     await self.finish(business_id, [id_key(outcome.envelope.message_id) for outcome in outcomes])
     return entity, outcomes

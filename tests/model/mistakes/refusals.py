@@ -90,10 +90,7 @@ def _(begin: Any, self: Any, letters: Any, batch: Any, *numbers: Any) -> None:
 
 
 @mistake(
-    "a redrive with another body replaces the one that was refused",
-    "RefusedForGood",
-    scenarios.MENDED,
-    ALONE,
+    "a redrive with another body replaces the one that was refused", "RefusedForGood", scenarios.MENDED, ALONE
 )
 @instead_of(Refusals, "record")
 def _(record: Any, self: Any, position: int, outcome: Any, delivery: Any, **given: Any) -> None:

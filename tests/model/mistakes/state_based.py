@@ -31,17 +31,9 @@ from runtime.versions import stream as state_stream
 from runtime.versions.stream import LoadedVersions, load
 from tests.model.book import BOOK, two_handlers, write
 from tests.model.calls import SteppedTable, publish
-from tests.model.mistakes.mistake import (
-    ALONE,
-    ALONE_CRASH,
-    CRASH,
-    Mistakes,
-    Plant,
-    both,
-    giving,
-    instead_of,
-)
+from tests.model.mistakes.mistake import ALONE, ALONE_CRASH, CRASH, Mistakes, Plant, both, giving, instead_of
 from tests.model.processes import Dependencies
+from tests.model.scenarios import truncation as cut
 from tests.model.scenarios.state_based import (
     ATTEMPTS,
     BATCHES,
@@ -54,17 +46,7 @@ from tests.model.scenarios.state_based import (
     messages,
 )
 from tests.model.scenarios.state_based import state_based as scenario
-from tests.model.scenarios.truncation import (
-    CONSUMED,
-    DIED,
-    IN_STEPS,
-    LATE,
-    LATE_IN_ROWS,
-    TWICE,
-    UNPUBLISHED,
-    long_ago,
-    truncated_beside,
-)
+from tests.model.scenarios.truncation import long_ago, truncated_beside
 from tests.model.world import Bounds
 
 MISTAKES = Mistakes()
@@ -338,19 +320,22 @@ mistake("outcomes of a lost race are kept", "NoGhost", BATCHES)(
 # Truncation: what it remembers, in which order it deletes, and what it must leave alone
 
 
-mistake("single messages count as acknowledged", "DoneWhenAcknowledged", DIED, CRASH)(
+mistake("single messages count as acknowledged", "DoneWhenAcknowledged", cut.DIED, CRASH)(
     giving(TruncationRules, "is_acknowledged", value=True)
 )
 
 
-@mistake("a consumer's batch that is open counts as ended", "DoneWhenAcknowledged", CONSUMED, ALONE_CRASH)
+@mistake("a consumer's batch that is open counts as ended", "DoneWhenAcknowledged", cut.CONSUMED, ALONE_CRASH)
 @instead_of(OpenBatches, "is_finished")
 def _(_: Any, self: Any, __: Any, number: Any) -> bool:
     return number is None or number < self.next
 
 
 @mistake(
-    "a consumer's batch ends before the outputs are published", "DoneWhenAcknowledged", CONSUMED, ALONE_CRASH
+    "a consumer's batch ends before the outputs are published",
+    "DoneWhenAcknowledged",
+    cut.CONSUMED,
+    ALONE_CRASH,
 )
 @instead_of(StateBasedOneByOne, "process")
 async def _(process: Any, self: Any, message: Any, **named: Any) -> Any:
@@ -365,13 +350,13 @@ async def _(process: Any, self: Any, message: Any, **named: Any) -> Any:
     return outcome
 
 
-@mistake("the horizon is not moved", "AtMostOneStateChange", LATE)
+@mistake("the horizon is not moved", "AtMostOneStateChange", cut.LATE)
 @instead_of(truncation, "_moved")
 def _(moved: Any, head: Any, *given: Any) -> Any:
     return moved(head, *given)._replace(horizon=head.horizon)
 
 
-@mistake("the horizon is moved after the delete", "AtMostOneStateChange", LATE_IN_ROWS)
+@mistake("the horizon is moved after the delete", "AtMostOneStateChange", cut.LATE_IN_ROWS)
 @instead_of(Plan, "carry_out")
 async def _(cut: Any, plan: Any) -> None:
     await cut(replace(plan, head=plan.head._replace(horizon=None)))
@@ -380,13 +365,13 @@ async def _(cut: Any, plan: Any) -> None:
     await Stream.set_properties(now, {**(now.properties or {}), "Horizon": horizon})
 
 
-@mistake("the horizon goes back", "AtMostOneStateChange", TWICE)
+@mistake("the horizon goes back", "AtMostOneStateChange", cut.TWICE)
 @instead_of(truncation, "_moved")
 def _(moved: Any, head: Any, *given: Any) -> Any:
     return moved(head._replace(horizon=None), *given)
 
 
-@mistake("an unpublished batch is truncated", "NoLost", UNPUBLISHED, ALONE_CRASH)
+@mistake("an unpublished batch is truncated", "NoLost", cut.UNPUBLISHED, ALONE_CRASH)
 @instead_of(TruncationRules, "holder")
 def _(holder: Any, self: Any, run: Any) -> Any:
     return holder(replace(self, open_batches=OpenBatches(2)), run)
@@ -398,14 +383,12 @@ def _(holder: Any, self: Any, run: Any) -> Any:
     truncated_beside("a message beside truncation", deliver(write("x")), earlier=long_ago("a", "b")),
 )
 @instead_of(Stream, "truncate")
-def _(
-    _: Any, stream: Any, first_version: int, properties: Any = None, includes: Any = (), rows: Any = None
-) -> Any:
+def _(_, stream, first_version, properties=None, includes=(), rows=None) -> Any:
     unchecked = replace(stream, etag=ANY_ETAG)
     return event_truncation.truncate(unchecked, first_version, properties, includes, rows)
 
 
-@mistake("rows are deleted before the watermark moves", "Readable", IN_STEPS)
+@mistake("rows are deleted before the watermark moves", "Readable", cut.IN_STEPS)
 @instead_of(event_truncation, "_delete")
 async def _(delete: Any, partition: Any, header: Any, mark: Any, doomed: Any, includes: Any = ()) -> Any:
     for row_key in doomed:
@@ -413,7 +396,7 @@ async def _(delete: Any, partition: Any, header: Any, mark: Any, doomed: Any, in
     return await delete(partition, header, mark, (), includes)
 
 
-@mistake("nothing is cleaned up after a crash", "NoGarbage", IN_STEPS, CRASH)
+@mistake("nothing is cleaned up after a crash", "NoGarbage", cut.IN_STEPS, CRASH)
 @instead_of(Stream, "truncate")
 async def _(cut: Any, stream: Any, first_version: int, properties: Any, *given: Any) -> Any:
     return await cut(stream, first_version, properties, *given) if properties else stream

@@ -106,24 +106,18 @@ def _committed(snapshot: Snapshot) -> Mapping[Hashable, Any]:
     return {} if key is None else {"key": (key.holder, key.state)}
 
 
-def at_least_once(
-    copies: int = 1, invariants: Sequence[Invariant] | None = None, keys: OpenKeys = in_table
-) -> Scenario:
+def at_least_once(copies=1, invariants=None, keys=in_table) -> Scenario:
     """Return the scenario of a customer to whom a message is sent at least once."""
     held = (*AT_LEAST_ONCE, UNLOCKED_BY_ITS_HOLDER if keys is in_table else CHANGED_BY_ITS_HOLDER)
     return _deliveries("at least once", _AT_LEAST_ONCE, copies, invariants or held, keys)
 
 
-def at_most_once(
-    copies: int = 1, invariants: Sequence[Invariant] | None = None, keys: OpenKeys = in_table
-) -> Scenario:
+def at_most_once(copies=1, invariants=None, keys=in_table) -> Scenario:
     """Return the scenario of a customer to whom a message is sent at most once."""
     return _deliveries("at most once", _AT_MOST_ONCE, copies, invariants or AT_MOST_ONCE, keys)
 
 
-def _deliveries(
-    promise: str, settings: DeliverySettings, copies: int, invariants: Sequence[Invariant], keys: OpenKeys
-) -> Scenario:
+def _deliveries(promise, settings, copies, invariants, keys) -> Scenario:
     name = f"delivery {promise}{_WHERE[keys]}: {count_of(copies)}"
     return Scenario(name, [Job("m", partial(_deliver, settings, keys), copies)], invariants, _committed)
 

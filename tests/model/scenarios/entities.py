@@ -28,16 +28,7 @@ from runtime.messages.envelope import FIRST, LAST, Envelope
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import prepare
 from tests.model import invariants
-from tests.model.book import (
-    BOOK,
-    Handled,
-    Place,
-    Version,
-    app,
-    committed_letters,
-    refused_of,
-    write,
-)
+from tests.model.book import BOOK, Handled, Place, Version, app, committed_letters, refused_of, write
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
 from tests.model.facts import Invariant, Scenario, View, count_of
@@ -60,14 +51,8 @@ Leftovers = Callable[[View, Snapshot, Entity], str | None]
 """Says what is left over, though it should not be, of the tables and the entity once all is done and swept."""
 
 
-def entities(
-    name: str,
-    jobs: Sequence[Job],
-    invariants: Sequence[Invariant],
-    earlier: Sequence[Job] = (),
-    replies: Collection[str] = (),
-) -> Scenario:
-    """Return a scenario whose jobs change the entity of the book. `replies` are the ids of messages that are replies."""
+def entities(name, jobs, invariants, earlier=(), replies=()) -> Scenario:
+    """Return a scenario whose jobs change the entity of the book. `replies` are the ids of replies."""
     return Scenario(name, jobs, invariants, partial(_committed, replies), earlier)
 
 
@@ -170,9 +155,7 @@ def _tokens(view: View, swept: Snapshot, entity: Entity) -> str | None:
     return _entries(view, swept, entity)
 
 
-def _one_by_one(
-    variant: Any, table: Tables, publish: Publish, process: Process, **stores: Any
-) -> OutboxOneByOne:
+def _one_by_one(variant, table, publish, process, **stores) -> OutboxOneByOne:
     algorithm = variant(
         table=table(STATES),
         handler=SCRIBE,

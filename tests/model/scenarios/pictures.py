@@ -97,9 +97,7 @@ async def _process(message: Envelope, process: Process) -> Handled:
     return Handled((message.message_id,))
 
 
-async def _fold(
-    table: SteppedTable, clock: Clock, batch: BatchContext, messages: Sequence[Envelope]
-) -> list[Outcome]:
+async def _fold(table, clock, batch, messages) -> list[Outcome]:
     return list(await _algorithm(table, clock, batch).process(BOOK, [_prepared(each) for each in messages]))
 
 
@@ -164,11 +162,7 @@ def _content(snapshot: Snapshot, name: str) -> bytes | None:
     return content
 
 
-INVARIANTS = (
-    *invariants.ALL,
-    Invariant("Documented", _not_as_announced),
-    Invariant("NoGarbage", _left_over),
-)
+INVARIANTS = (*invariants.ALL, Invariant("Documented", _not_as_announced), Invariant("NoGarbage", _left_over))
 
 
 def _batch(name: str, *jobs: Job) -> Scenario:

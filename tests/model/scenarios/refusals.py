@@ -4,7 +4,7 @@ A redrive is a batch over letters. Its log is written when they wait; here, befo
 an outbox keep letters as rows beside the entity.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,29 +15,17 @@ from runtime.versions.stream import find_versions
 from tests.model import invariants
 from tests.model.book import BOOK, Handled, committed_letters, committed_versions, reply, write
 from tests.model.calls import SteppedTable
-from tests.model.facts import Invariant, Limit, Scenario
+from tests.model.facts import Scenario
 from tests.model.histories import Job
 from tests.model.processes import Process
 from tests.model.scenarios import entities
 from tests.model.scenarios.entities import FAMILIES, Family
-from tests.model.scenarios.state_based import (
-    ONE_TOKEN,
-    PARTS,
-    RUNS,
-    deliver,
-    task,
-)
+from tests.model.scenarios.state_based import ONE_TOKEN, PARTS, RUNS, deliver, task
 from tests.model.scenarios.truncation import OLD, at_that_time, long_ago, old, truncate
 from tests.model.scenarios.two_passes import batch, batches
 
 
-def _refusals(
-    name: str,
-    jobs: Sequence[Job],
-    earlier: Sequence[Job] = (),
-    invariants: Sequence[Invariant] = invariants.WITH_REFUSALS,
-    limits: Sequence[Limit] = ONE_TOKEN,
-) -> Scenario:
+def _refusals(name, jobs, earlier=(), invariants=invariants.WITH_REFUSALS, limits=ONE_TOKEN) -> Scenario:
     """Return a scenario with messages that handlers reject by the state, and with what handles them again."""
     return Scenario(
         name,
@@ -126,9 +114,7 @@ WAITING = _refusals(
 )
 REDELIVERED = _refusals("a redrive beside a copy", [redrive(1, _R), deliver(_R)], [_REFUSED_BEFORE_ITS_LINE])
 MENDED = _refusals(
-    "a redrive with another body beside a copy",
-    [redrive(1, _WRONG), deliver(_R)],
-    [_REFUSED_BEFORE_ITS_LINE],
+    "a redrive with another body beside a copy", [redrive(1, _WRONG), deliver(_R)], [_REFUSED_BEFORE_ITS_LINE]
 )
 OPEN = _refusals(
     "a redrive beside 2 attempts of the batch that refused",
@@ -192,12 +178,7 @@ ALL_AT_ONCE = _refusals(
 )
 
 
-def _entities(
-    what: str,
-    jobs: Callable[[Family], list[Job]],
-    *held: Invariant,
-    earlier: Callable[[Family], list[Job]] = lambda _: [],
-) -> tuple[Scenario, ...]:
+def _entities(what, jobs, *held, earlier=lambda _: []) -> tuple[Scenario, ...]:
     """Return the scenario of jobs with a reply to a line, and with that line, with each algorithm with an outbox."""
     return tuple(
         batches(
@@ -217,15 +198,10 @@ def _copy(family: Family, message: Envelope, copies: int = 1) -> Job:
 
 _ENTITY_ORDER = invariants.in_order(None, "r", "a")
 ENTITIES_SINGLE = _entities(
-    SINGLE.name,
-    lambda family: [_copy(family, _R, 2), _copy(family, _A)],
-    invariants.REFUSED_FOR_GOOD,
+    SINGLE.name, lambda family: [_copy(family, _R, 2), _copy(family, _A)], invariants.REFUSED_FOR_GOOD
 )
 ENTITIES_BATCH = _entities(
-    BATCH.name,
-    lambda family: [batch(family, "batch-1", _R, _A)],
-    _ENTITY_ORDER,
-    invariants.REFUSED_FOR_GOOD,
+    BATCH.name, lambda family: [batch(family, "batch-1", _R, _A)], _ENTITY_ORDER, invariants.REFUSED_FOR_GOOD
 )
 ENTITIES_REDRIVEN = _entities(
     REDELIVERED.name,

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
 from uuid import UUID
 
 from handlers import App
@@ -27,7 +26,7 @@ from runtime.versions import limits
 from tests.model import invariants
 from tests.model.book import BOOK, Handled, app, committed_versions, count, refused_of, write
 from tests.model.calls import SteppedTable, publish
-from tests.model.facts import Invariant, Limit, Scenario, count_of
+from tests.model.facts import Limit, Scenario, count_of
 from tests.model.histories import Job
 from tests.model.processes import NOW, Process
 
@@ -53,13 +52,7 @@ Fold = Callable[[SteppedTable, Clock, BatchContext, Sequence[Envelope]], Awaitab
 """Handles the messages of a batch."""
 
 
-def state_based(
-    name: str,
-    jobs: Sequence[Job],
-    earlier: Sequence[Job] = (),
-    invariants: Sequence[Invariant] = invariants.ALL,
-    limits: Sequence[Limit] = (),
-) -> Scenario:
+def state_based(name, jobs, earlier=(), invariants=invariants.ALL, limits=()) -> Scenario:
     """Return a scenario whose jobs make versions of the book's stream."""
     return Scenario(name, jobs, invariants, committed_versions, earlier, limits)
 
@@ -83,22 +76,13 @@ async def _process(app: App, message: Envelope, process: Process) -> Handled:
     return Handled(() if refused else (message.message_id,), refused=refused)
 
 
-async def fold_scribe(
-    table: SteppedTable, clock: Clock, batch: BatchContext, messages: Sequence[Envelope]
-) -> list[Outcome]:
+async def fold_scribe(table, clock, batch, messages) -> list[Outcome]:
     (handler,) = app.handlers.values()
     algorithm = StateBased(table, handler, clock, batch, PATIENCE)
     return list(await algorithm.process(BOOK, [prepare(handler, BOOK, message) for message in messages]))
 
 
-def task(
-    batch_id: str,
-    *messages: Envelope,
-    copies: int = 1,
-    now: int = NOW,
-    fold: Fold = fold_scribe,
-    **options: Any,
-) -> Job:
+def task(batch_id, *messages, copies=1, now=NOW, fold=fold_scribe, **options) -> Job:
     """Return the job of handling the messages of a batch, attempted so many times by processes that live `now`.
 
     `options` are those of `BatchContext`.
@@ -107,9 +91,7 @@ def task(
     return Job(batch_id, partial(_attempt, batch, messages, now, fold), copies)
 
 
-async def _attempt(
-    batch: BatchContext, messages: Sequence[Envelope], now: int, fold: Fold, process: Process
-) -> Handled:
+async def _attempt(batch, messages, now, fold, process) -> Handled:
     table, clock = SteppedTable(), Process(process.number, now).clock
     ledger_ = Ledger(table, clock, PATIENCE)
     record = await ledger_.begin(batch.batch_id or "", "input", "out")

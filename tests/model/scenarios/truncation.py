@@ -15,14 +15,7 @@ from tests.model.calls import SteppedTable, publish
 from tests.model.facts import Limit, Scenario
 from tests.model.histories import Job, Started
 from tests.model.processes import NOW, Process, draw_id
-from tests.model.scenarios.state_based import (
-    ONE_TOKEN,
-    PATIENCE,
-    RUNS,
-    deliver,
-    state_based,
-    task,
-)
+from tests.model.scenarios.state_based import ONE_TOKEN, PATIENCE, RUNS, deliver, state_based, task
 
 OLD = NOW - 10 * DAY
 

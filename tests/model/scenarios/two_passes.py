@@ -24,24 +24,14 @@ from tests.model.contents import Snapshot
 from tests.model.facts import Invariant, Scenario, View
 from tests.model.histories import Job
 from tests.model.processes import Process
-from tests.model.scenarios.entities import (
-    FAMILIES,
-    SCRIBE,
-    STATES,
-    Family,
-    deliver,
-    entities,
-    entity_in,
-)
+from tests.model.scenarios.entities import FAMILIES, SCRIBE, STATES, Family, deliver, entities, entity_in
 from tests.model.scenarios.state_based import ONE_TOKEN, PATIENCE
 
 FOLDERS = "folders"
 _ROUND = "round-0"
 
 
-def batches(
-    name: str, jobs: Sequence[Job], invariants: Sequence[Invariant], earlier: Sequence[Job], replies: str = ""
-) -> Scenario:
+def batches(name, jobs, invariants, earlier, replies="") -> Scenario:
     """Return the scenario of batches that an algorithm with an outbox runs, and perhaps of single messages."""
     return replace(entities(name, jobs, invariants, earlier, replies), limits=ONE_TOKEN)
 

@@ -1,6 +1,6 @@
 """Workers that die, answers that are lost, and calls between which another comes: for the tests of the runtime."""
 
-from collections.abc import Awaitable, Callable, Container, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table
@@ -31,14 +31,7 @@ class At:
         return self.action() if self.count == self.number else None
 
 
-def disturbed(
-    table: Table,
-    action: Callable[[], Any],
-    call: str = "transact",
-    numbers: Container[int] = (1,),
-    *,
-    after: bool = False,
-) -> InterceptedTable:
+def disturbed(table, action, call="transact", numbers=(1,), *, after=False) -> InterceptedTable:
     """Return the table, where something is done before, or after, the calls of a name that have these numbers."""
 
     def disturb(name: str, *_: object) -> Any:

@@ -89,6 +89,11 @@ class Diary(Handler[DiaryData]):
         return done
 
 
+def _set_attribute(state: DiaryData, context: Context) -> DiaryData:
+    object.__setattr__(state, "lines", ("forged",))
+    return state
+
+
 def _set_in_dict(state: DiaryData, context: Context) -> DiaryData:
     state.__dict__["lines"] = ("forged",)
     return DiaryData(lines=("other",))
@@ -132,8 +137,8 @@ def _raise(error: BaseException) -> DiaryData:
     raise error
 
 
-DEEDS: dict[str, Callable[[DiaryData, Any], Any]] = {
-    "set an attribute": lambda state, context: object.__setattr__(state, "lines", ("forged",)) or state,
+DEEDS: dict[str, Callable[[Any, Any], Any]] = {
+    "set an attribute": _set_attribute,
     "set in the dict": _set_in_dict,
     "set and fail": _set_and_fail,
     "set alike": lambda state, context: state.__dict__.update(lines=list(state.lines)) or state,

@@ -1,8 +1,12 @@
-"""Runs, as short as a test can read."""
+"""Short runs, and tails with any body."""
 
 from typing import Any
+from zlib import crc32
+
+import msgpack
 
 from eventstore import RecordedEvent
+from runtime.versions.head import Tail
 from runtime.versions.run import Commit, Run, StateVersion, VersionColumns
 
 
@@ -27,3 +31,15 @@ def joined(event: RecordedEvent, names: list[str]) -> bytes:
     parts = [event.properties[name] for name in names if name in event.properties]
     assert all(isinstance(part, bytes) and 0 < len(part) <= 65_536 for part in parts)
     return b"".join(part for part in parts if isinstance(part, bytes))
+
+
+def with_body(body: bytes) -> bytes:
+    """Return the bytes of a tail with a checksum that fits."""
+    packed: bytes = msgpack.packb((2, crc32(body), body))
+    return packed
+
+
+def body_of(tail: Tail) -> bytes:
+    """Return what the checksum of a tail is taken of."""
+    _, _, body = msgpack.unpackb(tail.pack())
+    return bytes(body)

@@ -17,9 +17,8 @@ from runtime.versions.limits import MAX_HEAD_STATE_BYTES
 from runtime.versions.run import Commit, Run, VersionColumns
 from tests.unit.runtime.diary import delivery, write
 from tests.unit.runtime.indexes import check_index
-from tests.unit.runtime.runs import version
+from tests.unit.runtime.runs import body_of, version, with_body
 from tests.unit.runtime.tables import memory_table, rows
-from tests.unit.runtime.tails import body_of, with_body
 from tests.unit.runtime.worker import Worker, made_by, stored
 
 # The tail: newest versions in the header, segment by segment, until they are enough for a run.
