@@ -163,7 +163,7 @@ class Work(NamedTuple):
     check: Callable[[], None] = lambda: None  # raises if the rows may have changed while they were read
 
 
-_KNOWN = (Status.PROCESSED.value, Status.DUPLICATE.value)
+_IS_KNOWN = f"status IN ('{Status.PROCESSED}', '{Status.DUPLICATE}')"
 
 
 @dataclass(frozen=True)
@@ -172,13 +172,7 @@ class BatchResult:
 
     record: BatchRecord
     outcomes: DataFrame
-    was_published: bool  # before the call, which ran nothing then
-
-    def __repr__(self) -> str:
-        counts = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.record.counts.items()]
-        when = " before: nothing was run" if self.was_published else ""
-        said = ", ".join(counts) or "no messages"
-        return f"Batch {self.record.batch_id} was published{when}: {said}, in {self.record.out}"
+    was_published: bool  # whether the batch was published before the call, which then ran nothing
 
 
 def new_batch_id() -> str:
@@ -273,14 +267,7 @@ class Rounds:
         self._finish(record)
         while record.rounds == 0 or self._has_next(record):
             number = record.rounds
-            if number >= self.options.max_rounds:
-                raise BatchFailedError(
-                    f"The cascade of batch {record.batch_id} has not ended after {number} rounds. Nothing is lost: "
-                    f"{self.again}, now with a higher --max-rounds, or look for handlers that answer each other "
-                    f"endlessly."
-                )
-            if number:
-                self._check_outputs(record, messages)
+            self._check_cascade(record, messages)
             with batch_span("process round", batch_id=record.batch_id, round=number) as note:
                 if not self._folders(record).is_decided():
                     work = first if number == 0 else self._next_round(record)
@@ -289,31 +276,16 @@ class Rounds:
                     record = self._commit(record, is_repeat=is_repeat)
                 note(partial(self._folders(record).causes, number))
                 self._finish(record)
-        damaged = self._folders(record).damaged()
+        folders = self._folders(record)
+        damaged = folders.damaged()
         if damaged is not None:
             raise BatchFailedError(
                 f"Outcomes in {damaged} were deleted or changed. {self._how_to_resume(record)}"
             )
-        self._folders(record).release()
+        folders.release()
         record = self.connection.run(self.ledger.publish(record))
-        self._folders(record).remove_staging()
+        folders.remove_staging()
         return record
-
-    def _has_next(self, record: BatchRecord) -> bool:
-        return self.options.cascade and record.last_routable > 0
-
-    def result(self, begun: BatchRecord, ended: BatchRecord) -> BatchResult:
-        """Return the result of an ended batch. `begun`: the record that `begin` returned."""
-        if begun.is_finished:  # its driver may have crashed before cleaning up
-            self._folders(ended).remove_staging()
-            damaged = self._folders(ended).damaged()
-            if damaged is not None:
-                raise BatchRefusedError(
-                    f"Batch {ended.batch_id} is published, but its outcomes in {damaged} were deleted or changed: "
-                    "restore them, or run its input under another id. Its messages are duplicates then, and give "
-                    "the same outputs."
-                )
-        return BatchResult(ended, self._folders(ended).outcomes(), begun.is_finished)
 
     def _whole(self, record: BatchRecord) -> BatchRecord:
         """Return the record. If committed outcomes are gone, restart the batch, or fail if it has an outbox."""
@@ -331,7 +303,69 @@ class Rounds:
         folders.remove_rounds()
         return record
 
+    def _has_next(self, record: BatchRecord) -> bool:
+        return self.options.cascade and record.last_routable > 0
+
+    def _check_cascade(self, record: BatchRecord, messages: int | None) -> None:
+        """Raise `BatchFailedError` before a cascade exceeds its limits of rounds or outputs."""
+        if record.rounds >= self.options.max_rounds:
+            raise BatchFailedError(
+                f"The cascade of batch {record.batch_id} has not ended after {record.rounds} rounds. Nothing is lost: "
+                f"{self.again}, now with a higher --max-rounds, or look for handlers that answer each other endlessly."
+            )
+        if record.rounds:
+            began_with = self._folders(record).rows(0) if messages is None else messages
+            published, most = record.counts.get("outputs", 0), self.options.max_outputs
+            if published > most * began_with:
+                raise BatchFailedError(
+                    f"The cascade of batch {record.batch_id} has published {published:,} messages for the "
+                    f"{began_with:,} that it began with, more than {most:,} for each. Nothing is lost: {self.again}, "
+                    f"now with a higher --max-outputs, or look for handlers that answer each other with more and more "
+                    f"messages."
+                )
+
+    def _next_round(self, record: BatchRecord) -> Work:
+        return Work(route(self._new_outputs(record), self.app, self.partitions), self.job(record).fold)
+
+    def _new_outputs(self, record: BatchRecord) -> DataFrame:
+        """Return the outputs of the last round as a log, without those that their handler has already handled."""
+        folders, handlers = self._folders(record), sf.lit(None).cast("array<string>")
+        for name in self.app.message_types:
+            takers = sf.lit([each.handler for each in self.app.routes(name)])
+            handlers = sf.when(sf.col("type") == name, takers).otherwise(handlers)
+        outputs_ = published_outputs(folders.outcomes(record.rounds - 1))
+        taken = outputs_.withColumn("handler", sf.explode(handlers))
+        handled = folders.outcomes().where(_IS_KNOWN).where("version IS NOT NULL")
+        new = taken.join(handled, ["message_id", "handler"], "left_anti").select(taken.columns)
+        nothing = dict.fromkeys(("business_id", "problem", "line"), sf.lit(None).cast("string"))
+        return new.withColumns(nothing)
+
+    def job(self, record: BatchRecord) -> FoldJob:
+        """Return the job for the workers in the next round. Costs a request."""
+        options = self.options
+        open_batches, settings = self.connection.run(self.ledger.snapshot())
+        batch = BatchContext(
+            record.batch_id,
+            open_batches,
+            is_cascade=record.rounds > 0,
+            late=options.late,
+            on_error=options.on_error,
+            on_difference=options.on_difference,
+            number=record.number,
+            limits=options.limits,
+        )
+        return FoldJob(
+            (guarded(self.app) if options.guard else self.app).keyed(settings.draw_key),
+            self.place.store,
+            self.place.table,
+            batch,
+            replace(options, step=BatchOptions.step, metrics=OFF),  # those of the driver must not be pickled
+            is_supervised=True,
+            metrics=self._of_task,
+        )
+
     def _handle(self, record: BatchRecord, work: Work) -> tuple[str, Sequence[OutcomeFile]]:
+        """Run the work of a round on the workers. Return the attempt and its files."""
         folders = self._folders(record)
         self.options.step(f"Round {record.rounds}: handling messages")
         began, attempt = time.monotonic(), folders.stage()
@@ -351,7 +385,7 @@ class Rounds:
         return attempt, parts
 
     def _decide(self, record: BatchRecord, attempt: str, parts: Sequence[OutcomeFile]) -> BatchRecord:
-        """Choose an attempt at the next round. Another driver's is chosen if that was faster. Return the record."""
+        """Propose an attempt at the next round to the ledger, which may have another driver's. Return the record."""
         folders, types = self._folders(record), tuple(self.app.message_types)
         try:
             if not parts:
@@ -375,6 +409,7 @@ class Rounds:
         return self.connection.run(self.ledger.choose_attempt(record, attempt))
 
     def _commit(self, record: BatchRecord, *, is_repeat: bool = False) -> BatchRecord:
+        """Make the chosen attempt visible, and commit the round in the ledger. Raises `BatchHeldBackError`."""
         number, folders = record.rounds, self._folders(record)
         try:
             parts = folders.put_in_place()
@@ -407,47 +442,6 @@ class Rounds:
             ) from error
         return found
 
-    def job(self, record: BatchRecord) -> FoldJob:
-        """Return the job for the workers in the next round. Costs a request."""
-        options = self.options
-        open_batches, settings = self.connection.run(self.ledger.snapshot())
-        batch = BatchContext(
-            record.batch_id,
-            open_batches,
-            is_cascade=record.rounds > 0,
-            late=options.late,
-            on_error=options.on_error,
-            on_difference=options.on_difference,
-            number=record.number,
-            limits=options.limits,
-        )
-        app = (guarded(self.app) if options.guard else self.app).keyed(settings.draw_key)
-        return FoldJob(
-            app,
-            self.place.store,
-            self.place.table,
-            batch,
-            replace(options, step=BatchOptions.step, metrics=OFF),  # those of the driver must not be pickled
-            is_supervised=True,
-            metrics=self._of_task,
-        )
-
-    def _next_round(self, record: BatchRecord) -> Work:
-        return Work(route(self._new_outputs(record), self.app, self.partitions), self.job(record).fold)
-
-    def _new_outputs(self, record: BatchRecord) -> DataFrame:
-        """Return the outputs of the last round as a log, without those that their handler has already handled."""
-        folders, handlers = self._folders(record), sf.lit(None).cast("array<string>")
-        for name in self.app.message_types:
-            takers = sf.lit([each.handler for each in self.app.routes(name)])
-            handlers = sf.when(sf.col("type") == name, takers).otherwise(handlers)
-        found = folders.outcomes(record.rounds - 1).select(sf.explode("outputs").alias("output"))
-        taken = found.select("output.*").withColumn("handler", sf.explode(handlers))
-        handled = folders.outcomes().where(sf.col("status").isin(*_KNOWN) & sf.col("version").isNotNull())
-        new = taken.join(handled, ["message_id", "handler"], "left_anti").select(taken.columns)
-        nothing = dict.fromkeys(("business_id", "problem", "line"), sf.lit(None).cast("string"))
-        return new.withColumns(nothing)
-
     def _finish(self, record: BatchRecord) -> None:
         """Finish the messages of the last committed round: the second pass. Idempotent."""
         if not self.options.has_outbox or record.rounds == 0:
@@ -458,7 +452,7 @@ class Rounds:
             by_entity = (
                 self._folders(record)
                 .outcomes(number)
-                .where(sf.col("status").isin(*_KNOWN))
+                .where(_IS_KNOWN)
                 .repartition(self.partitions, "handler", "business_id")
                 .groupBy("handler", "business_id")
                 .agg(sf.collect_set("message_id").alias("message_ids"))
@@ -466,19 +460,22 @@ class Rounds:
             finished = by_entity.mapInArrow(self.job(record).finish, "entities long")
             finished.write.format("noop").mode("overwrite").save()
 
+    def result(self, begun: BatchRecord, ended: BatchRecord) -> BatchResult:
+        """Return the result of an ended batch. `begun`: the record that `begin` returned."""
+        folders = self._folders(ended)
+        if begun.is_finished:  # its driver may have crashed before cleaning up
+            folders.remove_staging()
+            damaged = folders.damaged()
+            if damaged is not None:
+                raise BatchRefusedError(
+                    f"Batch {ended.batch_id} is published, but its outcomes in {damaged} were deleted or changed: "
+                    "restore them, or run its input under another id. Its messages are duplicates then, and give "
+                    "the same outputs."
+                )
+        return BatchResult(ended, folders.outcomes(), begun.is_finished)
+
     def _how_to_resume(self, record: BatchRecord) -> str:
         return f"Batch {record.batch_id} has failed, and nothing is lost: {self.again}."
-
-    def _check_outputs(self, record: BatchRecord, began_with: int | None) -> None:
-        if began_with is None:
-            began_with = self._folders(record).rows(0)
-        published, most = record.counts.get("outputs", 0), self.options.max_outputs
-        if published > most * began_with:
-            raise BatchFailedError(
-                f"The cascade of batch {record.batch_id} has published {published:,} messages for the {began_with:,} "
-                f"that it began with, more than {most:,} for each. Nothing is lost: {self.again}, now with a "
-                f"higher --max-outputs, or look for handlers that answer each other with more and more messages."
-            )
 
     def _folders(self, record: BatchRecord) -> BatchFolders:
         return BatchFolders(self.spark, record)
@@ -488,10 +485,17 @@ def _parts(rows: DataFrame, job: PartJob) -> Sequence[OutcomeFile]:
     return [OutcomeFile(**row.asDict()) for row in rows.mapInArrow(job.run, PART).collect()]
 
 
+def published_outputs(outcomes: DataFrame) -> DataFrame:
+    """Return the published outputs as a message log. `outcomes` may be a stream over another stream's output folder.
+
+    Outputs of a message that was redelivered in a later round or epoch are repeated with the same ids.
+    """
+    return outcomes.selectExpr("inline(outputs)")
+
+
 def outputs(outcomes: DataFrame) -> DataFrame:
     """Return the distinct outputs of a batch as a message log."""
-    found = outcomes.select(sf.explode("outputs").alias("output")).select("output.*")
-    return found.dropDuplicates(["message_id"])
+    return published_outputs(outcomes).dropDuplicates(["message_id"])
 
 
 def dead_letters(outcomes: DataFrame) -> DataFrame:

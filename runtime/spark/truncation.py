@@ -55,7 +55,7 @@ _REPORT = ", ".join(
 
 @contextmanager
 def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str]:
-    """Hold the clean-up lease of a table, renewed by a thread. Yield its token, which workers check."""
+    """Context manager that holds the clean-up lease of a table. A thread renews it. Yields the token for workers."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # the user may have no name in a container
@@ -132,7 +132,7 @@ class TruncatedCount:
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """The deleted data, or in a dry run the data to delete, and the number of requests."""
+    """The deleted data (in a dry run: the data to delete), and the number of requests."""
 
     counts: list[TruncatedCount]
     requests: int
