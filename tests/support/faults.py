@@ -19,36 +19,6 @@ class WorkerDiedError(Exception):
     """Stands for a worker that died."""
 
 
-@dataclass(frozen=True)
-class DieOnceAfterAppend:
-    """Wrap a table so that the first append of a handler's streams is committed, and then the worker fails.
-
-    `marker` is a file that remembers, over all processes, that it has happened.
-    """
-
-    marker: str
-    handler: str
-
-    def __call__(self, table: Table) -> Table:
-        return _DyingTable(table, self)
-
-
-class _DyingTable:
-    def __init__(self, table: Table, fault: DieOnceAfterAppend) -> None:
-        self._table = table
-        self._fault = fault
-
-    def __getattr__(self, name: str):
-        return getattr(self._table, name)
-
-    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
-        etags = await self._table.transact(partition_key, operations)
-        if partition_key.startswith(self._fault.handler) and _is_first(self._fault.marker):
-            message = "the worker died after its append"
-            raise WorkerDiedError(message)
-        return etags
-
-
 Sign = Callable[[str, Sequence[Operation]], bool]
 """Says by its partition key and operations whether a transaction is the one to die after."""
 
@@ -89,6 +59,10 @@ class _FailingTable:
         etags = await self._table.transact(partition_key, operations)
         self._fault.after(partition_key, operations)
         return etags
+
+
+def appends_to_a_range(partition_key: str, operations: Sequence[Operation]) -> bool:
+    return partition_key.startswith("ShootingRange-")
 
 
 def stores_an_entity(partition_key: str, operations: Sequence[Operation]) -> bool:

@@ -1,6 +1,6 @@
 """A driver that is killed: runs a batch in a process of its own, and ends it by SIGKILL when it comes to a step.
 
-Usage: python -m tests.support.killed_driver STORE TABLE OUT LOG BATCH_ID CLOCK STEP [ALGORITHM]
+Usage: python -m tests.support.killed_driver STORE TABLE OUT LOG BATCH_ID CLOCK STEP ALGORITHM
 
 The step AMID_SECOND_PASS is when the first token was deleted, or id added, by a worker, which kills the driver.
 """
@@ -20,7 +20,7 @@ AMID_SECOND_PASS = "amid the second pass"
 
 
 def main(arguments: list[str]) -> None:
-    store, table, out, log, batch_id, clock, last_step, *algorithm = arguments
+    store, table, out, log, batch_id, clock, last_step, algorithm = arguments
 
     def die_at(step: str) -> None:
         if step == last_step:
@@ -32,8 +32,7 @@ def main(arguments: list[str]) -> None:
     run_batch(
         spark, log, app, store=store, table=table, out=out, batch_id=batch_id, cascade=True,
         clock=FrozenClock(int(clock)), step=die_at, partitions=2,
-        algorithm=algorithm[0] if algorithm else "state-based",
-        wrap=amid if last_step == AMID_SECOND_PASS else None,
+        algorithm=algorithm, wrap=amid if last_step == AMID_SECOND_PASS else None,
     )  # fmt: skip
 
 

@@ -43,18 +43,6 @@ def batch(lasting_place: Place) -> Published:
     return Published(lasting_place, log, outcomes, counter)
 
 
-@pytest.mark.thorough
-def test_the_outcomes_are_read_from_what_was_written(batch):
-    # When the outcomes of a batch that has run are looked at twice, and sorted
-    calls = batch.counter.calls("query") + batch.counter.calls("query_each")
-    assert batch.outcomes.count() == batch.outcomes.orderBy("message_id").count()
-    assert by_status(batch.outcomes)["ShootingRange", "processed"] == 50
-    batch.outcomes.toPandas()
-
-    # Then no handler ran again
-    assert batch.counter.calls("query") + batch.counter.calls("query_each") == calls > 0
-
-
 @pytest.mark.parametrize("is_copied", [False, True])
 def test_running_it_again_returns_what_was_published(batch, tmp_path, is_copied):
     log = shutil.copy(batch.log, tmp_path / "copied.jsonl") if is_copied else batch.log
