@@ -89,7 +89,7 @@ class Batch:
         absolute_folder(self.out)
 
     def run(self, messages: Log, batch_id: str | None = None) -> BatchResult:
-        """Run the uncommitted rounds, publish, and return the outcomes."""
+        """Run the uncommitted rounds of a batch, and publish it. Return its record and outcomes."""
         with job_settings(self.spark, messages):
             options, say = self.options, partial(remark, self.options.step)
             before = self.rounds().find(batch_id) if batch_id and is_kafka(messages) else None
@@ -134,12 +134,11 @@ class Batch:
             job = rounds.job(begun)
 
             async def unfinished() -> list[tuple[str, str]]:
-                outboxes = make_outboxes(job.options.algorithm, job.open()[2]).items()
-                found = ((name, outbox.entities) for name, outbox in outboxes)
+                outboxes = make_outboxes(job.options.algorithm, job.open()[2])
                 return [
-                    (name, entities.business_id(key))
-                    for name, entities in found
-                    async for key in entities.unfinished()
+                    (name, outbox.entities.business_id(key))
+                    for name, outbox in outboxes.items()
+                    async for key in outbox.entities.unfinished()
                 ]
 
             keys = [] if begun.rounds else rounds.connection.run(unfinished())
@@ -185,7 +184,7 @@ def partitions_of(spark: SparkSession, options: BatchOptions) -> int:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Runs the rounds of a batch: `begin` begins or resumes it, `end` runs and publishes it."""
+    """Runs the rounds of a batch. `begin` begins or resumes a batch, `end` runs and publishes it."""
 
     spark: SparkSession
     app: App
@@ -210,8 +209,7 @@ class Rounds:
 
     def check_table(self) -> None:
         """Raise `UsageError` if the table belongs to another app or algorithm."""
-        check = self.ledger.check_table(self.options.described_algorithm(), self._demands())
-        self.connection.run(check)
+        self.connection.run(self.ledger.check_table(self.options.described_algorithm(), self._demands()))
 
     def _demands(self) -> TableDemands:
         return self.options.claim(self.app)
@@ -233,7 +231,7 @@ class Rounds:
         return self.connection.run(self.ledger.find(batch_id))
 
     def begin(self, batch_id: str | None, what: str) -> BatchRecord:
-        """Begin or resume a batch in the ledger, after all checks."""
+        """Begin or resume a batch in the ledger, after all checks. `what`: its input. Return its record."""
         self.check_table()
         begun = None if batch_id is None else self.find(batch_id)
         if batch_id is not None and begun is None:
@@ -243,7 +241,7 @@ class Rounds:
         return self.enter(batch_id or new_batch_id(), what)
 
     def enter(self, batch_id: str, what: str) -> BatchRecord:
-        """Begin or resume a batch in the ledger. Assumes that `check_table` and `check_place` passed."""
+        """Begin or resume a batch in the ledger. The caller has called `check_table` and `check_place`."""
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
         algorithm, demands = self.options.described_algorithm(), self._demands()
         begin = self.ledger.begin(batch_id, input_, self.out, algorithm, demands)

@@ -606,13 +606,11 @@ class Stream:
         self._is_prepared = True
 
     def _rounds(self, messages: DataFrame) -> Rounds:
-        spark = messages.sparkSession
+        spark, working = messages.sparkSession, self.places.working
         # One partition per core: in a small micro-batch, a task costs more than its messages.
         self._partitions = self._partitions or self.options.partitions or session.cores_of(spark)
         options = replace(self.options, partitions=self._partitions)
-        return Rounds(
-            spark, self.app, self.place, self.places.working, options, self._open(), again=_START_AGAIN
-        )
+        return Rounds(spark, self.app, self.place, working, options, self._open(), again=_START_AGAIN)
 
 
 class RunningStream(StreamingQuery):

@@ -121,7 +121,13 @@ def cut(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[Group | Chunk]
                 yield group
                 group = None
             if isinstance(streams, list):
-                yield _chunk(streams, envelopes, text_before)
+                end = streams[-1].end
+                ids, ends = (
+                    [str(each.business_id) for each in streams],
+                    [each.end - first for each in streams],
+                )
+                size = _size(first, end, text_before)
+                yield Chunk(str(handler), ids, ends, envelopes[first:end], size)
                 continue
             group = group or Group(handler, business_id)
             text = text_before[end] - text_before[first]
@@ -166,12 +172,6 @@ def _chunks(
             yield stream
     if chunk:
         yield chunk
-
-
-def _chunk(streams: Sequence[_Stretch], envelopes: Envelopes, text_before: Sequence[int]) -> Chunk:
-    first, end = streams[0].first, streams[-1].end
-    ids, ends = [str(each.business_id) for each in streams], [each.end - first for each in streams]
-    return Chunk(str(streams[0].handler), ids, ends, envelopes[first:end], _size(first, end, text_before))
 
 
 def _size(first: int, end: int, text_before: Sequence[int]) -> int:
