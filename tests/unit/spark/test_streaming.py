@@ -1,6 +1,6 @@
 """Streams: epochs are in OUT all at once, wherever a driver dies, and what cannot begin is refused."""
 
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -150,29 +150,6 @@ def test_wherever_a_driver_dies_readers_see_all_or_nothing_and_the_next_one_goes
         assert open_folder(f"{out}/_epochs").names() == []
         number += 1
     assert number > compact_after
-
-
-def test_a_reader_that_looks_all_the_time_sees_no_row_twice_and_misses_none(out, steps):
-    places = EpochPlaces(out, "shots", compact_after=2)
-    looked = []
-    for epoch in range(6):
-        publish(places, epoch)
-        with suppress(KilledError):
-            looked += [look(places, epoch, out, steps, number) for number in range(0, 12, 3)]
-    places.show_all(lambda _: True)
-
-    assert all(count == 4 for each in looked for count in each.values())
-    sizes = [len(each) for each in looked]
-    assert sizes == sorted(sizes)
-    assert seen(out) == whole(*range(6))
-
-
-def look(places, epoch, out, steps, number):
-    """Put an epoch in place, and return what a reader sees before a step of that."""
-    found = []
-    steps.before(number, lambda: found.append(seen(out)))
-    places.show(epoch)
-    return (found or [seen(out)])[0]
 
 
 @pytest.mark.parametrize("compact_after", [1, 2])
