@@ -196,7 +196,7 @@ class Rounds:
 
     @cached_property
     def _of_task(self) -> Metrics:
-        """Empty metrics. Each task has its own copy, because its job is pickled."""
+        """Empty metrics for the jobs of tasks. Each task has its own copy, because its job is pickled."""
         return Metrics(is_on=self.options.metrics.is_on, forwards=False)
 
     @property
@@ -248,7 +248,7 @@ class Rounds:
         return self.connection.run(begin)
 
     def end(self, record: BatchRecord, first: Work, messages: int | None = None) -> BatchRecord:
-        """Run the uncommitted rounds of a batch, and publish it. `messages`: those of the first round, if known."""
+        """Run the uncommitted rounds of a batch, and publish it. `messages`: how many the first round has, if known."""
         began = time.time()
         with batch_span("process batch", batch_id=record.batch_id, table=self.place.table) as note:
             ended = self._end(record, first, messages)
@@ -383,7 +383,7 @@ class Rounds:
         return attempt, parts
 
     def _decide(self, record: BatchRecord, attempt: str, parts: Sequence[OutcomeFile]) -> BatchRecord:
-        """Propose an attempt at the next round to the ledger, which may have another driver's. Return the record."""
+        """Propose an attempt to the ledger, which may already have chosen another driver's. Return the record."""
         folders, types = self._folders(record), tuple(self.app.message_types)
         try:
             if not parts:

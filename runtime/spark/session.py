@@ -1,4 +1,4 @@
-"""Spark sessions: start one, adjust its settings while jobs run, and check that its workers can do the work."""
+"""Spark sessions: their settings while jobs run, readable Spark errors, and the modules that workers need."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]
 
 
 def keep_job_settings(copy: SparkSession) -> None:
-    """Apply the settings of jobs permanently to a copy of a session, such as that of a query."""
+    """Apply the settings of jobs permanently to a copy of a session, such as a query's session."""
     copy.conf.unset(_NAME)  # jobs may run on the original at the same time
     _set(copy, SETTINGS)
 

@@ -100,7 +100,7 @@ class TruncationOptions(TruncationChoices):
     - belongs to an open batch, or to the newest run (event) of its stream,
     - is younger than a day, without `allow_young`,
     - comes from a single message whose outputs may be unpublished, unless you promise that they are acknowledged,
-    - is not older than a waiting dead letter, unless that is discarded.
+    - is not older than a waiting dead letter, unless that letter is discarded.
 
     Without rules, the policies of the table apply. A stream on hold is never truncated. With `export`, versions are
     deleted only after they were read back from the files. Driver and workers must share the folders.

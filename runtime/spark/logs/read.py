@@ -379,7 +379,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _find_with_spark(spark: SparkSession, paths: Sequence[str], format_: str | None) -> LogFiles:
-    """List the files of a log with Spark, which ignores hidden ones. Needs no job."""
+    """List the files of a log with Spark, which ignores hidden files. Needs no job."""
     where, master = ", ".join(paths), master_of(spark)
     given = [literal(str(_here(path))) if is_on_disk(path, master) else path for path in paths]
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
