@@ -272,7 +272,7 @@ def reprocess(
 
 
 def _follow(spark: SparkSession, place: TablePlace, into: str, batch_id: str | None, app: App) -> Following:
-    """Return the history of the table, or of the table that replaced it. Raises `UsageError` for other tables."""
+    """Return the history of a table, or of the table that replaced it. Raises `UsageError` if it cannot be followed."""
     first = open_table(place.store, place.table, make=False, spark=spark)
     table, current = open_current(place.store, place.table, make=False, spark=spark)
     is_over = is_same_table(table, into) and not is_same_table(table, place.table)
