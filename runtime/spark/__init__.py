@@ -10,13 +10,13 @@ from runtime.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from runtime.batch_options import BatchOptions, TablePlace, VerifyOptions
-    from runtime.spark.batch import Batch, BatchResult, dead_letters, outputs, run_batch
+    from runtime.spark.batch import Batch, BatchResult, dead_letters, outputs, published_outputs, run_batch
     from runtime.spark.publishing import PublishTo, publish
     from runtime.spark.redriving import redrive
     from runtime.spark.reprocessing import Reprocessed, reprocess
     from runtime.spark.sources import letters, register_data_sources
     from runtime.spark.start import build_session
-    from runtime.spark.streaming import published_outputs, run_stream
+    from runtime.spark.streaming import run_stream
     from runtime.spark.truncation import truncate
     from runtime.spark.verification import Verification, verify
     from runtime.spark.worker.outcomes import OUTCOMES
@@ -57,13 +57,20 @@ __all__ = [
 # No submodule may share a name with an export, because importing it would shadow the export.
 _MODULES = {
     "runtime.batch_options": ("BatchOptions", "TablePlace", "VerifyOptions"),
-    "runtime.spark.batch": ("Batch", "BatchResult", "dead_letters", "outputs", "run_batch"),
+    "runtime.spark.batch": (
+        "Batch",
+        "BatchResult",
+        "dead_letters",
+        "outputs",
+        "published_outputs",
+        "run_batch",
+    ),
     "runtime.spark.publishing": ("PublishTo", "publish"),
     "runtime.spark.redriving": ("redrive",),
     "runtime.spark.reprocessing": ("Reprocessed", "reprocess"),
     "runtime.spark.start": ("build_session",),
     "runtime.spark.sources": ("letters", "register_data_sources"),
-    "runtime.spark.streaming": ("published_outputs", "run_stream"),
+    "runtime.spark.streaming": ("run_stream",),
     "runtime.spark.truncation": ("truncate",),
     "runtime.spark.verification": ("Verification", "verify"),
     "runtime.spark.worker.outcomes": ("OUTCOMES",),

@@ -89,7 +89,7 @@ class Batch:
         absolute_folder(self.out)
 
     def run(self, messages: Log, batch_id: str | None = None) -> BatchResult:
-        """Run the uncommitted rounds, publish, and return the outcomes."""
+        """Run the uncommitted rounds of a batch, and publish it. Return its record and outcomes."""
         with job_settings(self.spark, messages):
             options, say = self.options, partial(remark, self.options.step)
             before = self.rounds().find(batch_id) if batch_id and is_kafka(messages) else None
@@ -134,12 +134,11 @@ class Batch:
             job = rounds.job(begun)
 
             async def unfinished() -> list[tuple[str, str]]:
-                outboxes = make_outboxes(job.options.algorithm, job.open()[2]).items()
-                found = ((name, outbox.entities) for name, outbox in outboxes)
+                outboxes = make_outboxes(job.options.algorithm, job.open()[2])
                 return [
-                    (name, entities.business_id(key))
-                    for name, entities in found
-                    async for key in entities.unfinished()
+                    (name, outbox.entities.business_id(key))
+                    for name, outbox in outboxes.items()
+                    async for key in outbox.entities.unfinished()
                 ]
 
             keys = [] if begun.rounds else rounds.connection.run(unfinished())
@@ -163,7 +162,7 @@ class Work(NamedTuple):
     check: Callable[[], None] = lambda: None  # raises if the rows may have changed while they were read
 
 
-_KNOWN = (Status.PROCESSED.value, Status.DUPLICATE.value)
+_IS_KNOWN = f"status IN ('{Status.PROCESSED}', '{Status.DUPLICATE}')"
 
 
 @dataclass(frozen=True)
@@ -172,13 +171,7 @@ class BatchResult:
 
     record: BatchRecord
     outcomes: DataFrame
-    was_published: bool  # before the call, which ran nothing then
-
-    def __repr__(self) -> str:
-        counts = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.record.counts.items()]
-        when = " before: nothing was run" if self.was_published else ""
-        said = ", ".join(counts) or "no messages"
-        return f"Batch {self.record.batch_id} was published{when}: {said}, in {self.record.out}"
+    was_published: bool  # whether the batch was published before the call, which then ran nothing
 
 
 def new_batch_id() -> str:
@@ -191,7 +184,7 @@ def partitions_of(spark: SparkSession, options: BatchOptions) -> int:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Runs the rounds of a batch: `begin` begins or resumes it, `end` runs and publishes it."""
+    """Runs the rounds of a batch. `begin` begins or resumes a batch, `end` runs and publishes it."""
 
     spark: SparkSession
     app: App
@@ -203,7 +196,7 @@ class Rounds:
 
     @cached_property
     def _of_task(self) -> Metrics:
-        """Empty metrics. Each task has its own copy, because its job is pickled."""
+        """Empty metrics for the jobs of tasks. Each task has its own copy, because its job is pickled."""
         return Metrics(is_on=self.options.metrics.is_on, forwards=False)
 
     @property
@@ -216,8 +209,7 @@ class Rounds:
 
     def check_table(self) -> None:
         """Raise `UsageError` if the table belongs to another app or algorithm."""
-        check = self.ledger.check_table(self.options.described_algorithm(), self._demands())
-        self.connection.run(check)
+        self.connection.run(self.ledger.check_table(self.options.described_algorithm(), self._demands()))
 
     def _demands(self) -> TableDemands:
         return self.options.claim(self.app)
@@ -239,7 +231,7 @@ class Rounds:
         return self.connection.run(self.ledger.find(batch_id))
 
     def begin(self, batch_id: str | None, what: str) -> BatchRecord:
-        """Begin or resume a batch in the ledger, after all checks."""
+        """Begin or resume a batch in the ledger, after all checks. `what`: its input. Return its record."""
         self.check_table()
         begun = None if batch_id is None else self.find(batch_id)
         if batch_id is not None and begun is None:
@@ -249,14 +241,14 @@ class Rounds:
         return self.enter(batch_id or new_batch_id(), what)
 
     def enter(self, batch_id: str, what: str) -> BatchRecord:
-        """Begin or resume a batch in the ledger. Assumes that `check_table` and `check_place` passed."""
+        """Begin or resume a batch in the ledger. The caller has called `check_table` and `check_place`."""
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
         algorithm, demands = self.options.described_algorithm(), self._demands()
         begin = self.ledger.begin(batch_id, input_, self.out, algorithm, demands)
         return self.connection.run(begin)
 
     def end(self, record: BatchRecord, first: Work, messages: int | None = None) -> BatchRecord:
-        """Run the uncommitted rounds of a batch, and publish it. `messages`: those of the first round, if known."""
+        """Run the uncommitted rounds of a batch, and publish it. `messages`: how many the first round has, if known."""
         began = time.time()
         with batch_span("process batch", batch_id=record.batch_id, table=self.place.table) as note:
             ended = self._end(record, first, messages)
@@ -273,14 +265,7 @@ class Rounds:
         self._finish(record)
         while record.rounds == 0 or self._has_next(record):
             number = record.rounds
-            if number >= self.options.max_rounds:
-                raise BatchFailedError(
-                    f"The cascade of batch {record.batch_id} has not ended after {number} rounds. Nothing is lost: "
-                    f"{self.again}, now with a higher --max-rounds, or look for handlers that answer each other "
-                    f"endlessly."
-                )
-            if number:
-                self._check_outputs(record, messages)
+            self._check_cascade(record, messages)
             with batch_span("process round", batch_id=record.batch_id, round=number) as note:
                 if not self._folders(record).is_decided():
                     work = first if number == 0 else self._next_round(record)
@@ -289,31 +274,16 @@ class Rounds:
                     record = self._commit(record, is_repeat=is_repeat)
                 note(partial(self._folders(record).causes, number))
                 self._finish(record)
-        damaged = self._folders(record).damaged()
+        folders = self._folders(record)
+        damaged = folders.damaged()
         if damaged is not None:
             raise BatchFailedError(
                 f"Outcomes in {damaged} were deleted or changed. {self._how_to_resume(record)}"
             )
-        self._folders(record).release()
+        folders.release()
         record = self.connection.run(self.ledger.publish(record))
-        self._folders(record).remove_staging()
+        folders.remove_staging()
         return record
-
-    def _has_next(self, record: BatchRecord) -> bool:
-        return self.options.cascade and record.last_routable > 0
-
-    def result(self, begun: BatchRecord, ended: BatchRecord) -> BatchResult:
-        """Return the result of an ended batch. `begun`: the record that `begin` returned."""
-        if begun.is_finished:  # its driver may have crashed before cleaning up
-            self._folders(ended).remove_staging()
-            damaged = self._folders(ended).damaged()
-            if damaged is not None:
-                raise BatchRefusedError(
-                    f"Batch {ended.batch_id} is published, but its outcomes in {damaged} were deleted or changed: "
-                    "restore them, or run its input under another id. Its messages are duplicates then, and give "
-                    "the same outputs."
-                )
-        return BatchResult(ended, self._folders(ended).outcomes(), begun.is_finished)
 
     def _whole(self, record: BatchRecord) -> BatchRecord:
         """Return the record. If committed outcomes are gone, restart the batch, or fail if it has an outbox."""
@@ -331,7 +301,69 @@ class Rounds:
         folders.remove_rounds()
         return record
 
+    def _has_next(self, record: BatchRecord) -> bool:
+        return self.options.cascade and record.last_routable > 0
+
+    def _check_cascade(self, record: BatchRecord, messages: int | None) -> None:
+        """Raise `BatchFailedError` before a cascade exceeds its limits of rounds or outputs."""
+        if record.rounds >= self.options.max_rounds:
+            raise BatchFailedError(
+                f"The cascade of batch {record.batch_id} has not ended after {record.rounds} rounds. Nothing is lost: "
+                f"{self.again}, now with a higher --max-rounds, or look for handlers that answer each other endlessly."
+            )
+        if record.rounds:
+            began_with = self._folders(record).rows(0) if messages is None else messages
+            published, most = record.counts.get("outputs", 0), self.options.max_outputs
+            if published > most * began_with:
+                raise BatchFailedError(
+                    f"The cascade of batch {record.batch_id} has published {published:,} messages for the "
+                    f"{began_with:,} that it began with, more than {most:,} for each. Nothing is lost: {self.again}, "
+                    f"now with a higher --max-outputs, or look for handlers that answer each other with more and more "
+                    f"messages."
+                )
+
+    def _next_round(self, record: BatchRecord) -> Work:
+        return Work(route(self._new_outputs(record), self.app, self.partitions), self.job(record).fold)
+
+    def _new_outputs(self, record: BatchRecord) -> DataFrame:
+        """Return the outputs of the last round as a log, without those that their handler has already handled."""
+        folders, handlers = self._folders(record), sf.lit(None).cast("array<string>")
+        for name in self.app.message_types:
+            takers = sf.lit([each.handler for each in self.app.routes(name)])
+            handlers = sf.when(sf.col("type") == name, takers).otherwise(handlers)
+        outputs_ = published_outputs(folders.outcomes(record.rounds - 1))
+        taken = outputs_.withColumn("handler", sf.explode(handlers))
+        handled = folders.outcomes().where(_IS_KNOWN).where("version IS NOT NULL")
+        new = taken.join(handled, ["message_id", "handler"], "left_anti").select(taken.columns)
+        nothing = dict.fromkeys(("business_id", "problem", "line"), sf.lit(None).cast("string"))
+        return new.withColumns(nothing)
+
+    def job(self, record: BatchRecord) -> FoldJob:
+        """Return the job for the workers in the next round. Costs a request."""
+        options = self.options
+        open_batches, settings = self.connection.run(self.ledger.snapshot())
+        batch = BatchContext(
+            record.batch_id,
+            open_batches,
+            is_cascade=record.rounds > 0,
+            late=options.late,
+            on_error=options.on_error,
+            on_difference=options.on_difference,
+            number=record.number,
+            limits=options.limits,
+        )
+        return FoldJob(
+            (guarded(self.app) if options.guard else self.app).keyed(settings.draw_key),
+            self.place.store,
+            self.place.table,
+            batch,
+            replace(options, step=BatchOptions.step, metrics=OFF),  # those of the driver must not be pickled
+            is_supervised=True,
+            metrics=self._of_task,
+        )
+
     def _handle(self, record: BatchRecord, work: Work) -> tuple[str, Sequence[OutcomeFile]]:
+        """Run the work of a round on the workers. Return the attempt and its files."""
         folders = self._folders(record)
         self.options.step(f"Round {record.rounds}: handling messages")
         began, attempt = time.monotonic(), folders.stage()
@@ -351,7 +383,7 @@ class Rounds:
         return attempt, parts
 
     def _decide(self, record: BatchRecord, attempt: str, parts: Sequence[OutcomeFile]) -> BatchRecord:
-        """Choose an attempt at the next round. Another driver's is chosen if that was faster. Return the record."""
+        """Propose an attempt to the ledger, which may already have chosen another driver's. Return the record."""
         folders, types = self._folders(record), tuple(self.app.message_types)
         try:
             if not parts:
@@ -375,6 +407,7 @@ class Rounds:
         return self.connection.run(self.ledger.choose_attempt(record, attempt))
 
     def _commit(self, record: BatchRecord, *, is_repeat: bool = False) -> BatchRecord:
+        """Make the chosen attempt visible, and commit the round in the ledger. Raises `BatchHeldBackError`."""
         number, folders = record.rounds, self._folders(record)
         try:
             parts = folders.put_in_place()
@@ -407,47 +440,6 @@ class Rounds:
             ) from error
         return found
 
-    def job(self, record: BatchRecord) -> FoldJob:
-        """Return the job for the workers in the next round. Costs a request."""
-        options = self.options
-        open_batches, settings = self.connection.run(self.ledger.snapshot())
-        batch = BatchContext(
-            record.batch_id,
-            open_batches,
-            is_cascade=record.rounds > 0,
-            late=options.late,
-            on_error=options.on_error,
-            on_difference=options.on_difference,
-            number=record.number,
-            limits=options.limits,
-        )
-        app = (guarded(self.app) if options.guard else self.app).keyed(settings.draw_key)
-        return FoldJob(
-            app,
-            self.place.store,
-            self.place.table,
-            batch,
-            replace(options, step=BatchOptions.step, metrics=OFF),  # those of the driver must not be pickled
-            is_supervised=True,
-            metrics=self._of_task,
-        )
-
-    def _next_round(self, record: BatchRecord) -> Work:
-        return Work(route(self._new_outputs(record), self.app, self.partitions), self.job(record).fold)
-
-    def _new_outputs(self, record: BatchRecord) -> DataFrame:
-        """Return the outputs of the last round as a log, without those that their handler has already handled."""
-        folders, handlers = self._folders(record), sf.lit(None).cast("array<string>")
-        for name in self.app.message_types:
-            takers = sf.lit([each.handler for each in self.app.routes(name)])
-            handlers = sf.when(sf.col("type") == name, takers).otherwise(handlers)
-        found = folders.outcomes(record.rounds - 1).select(sf.explode("outputs").alias("output"))
-        taken = found.select("output.*").withColumn("handler", sf.explode(handlers))
-        handled = folders.outcomes().where(sf.col("status").isin(*_KNOWN) & sf.col("version").isNotNull())
-        new = taken.join(handled, ["message_id", "handler"], "left_anti").select(taken.columns)
-        nothing = dict.fromkeys(("business_id", "problem", "line"), sf.lit(None).cast("string"))
-        return new.withColumns(nothing)
-
     def _finish(self, record: BatchRecord) -> None:
         """Finish the messages of the last committed round: the second pass. Idempotent."""
         if not self.options.has_outbox or record.rounds == 0:
@@ -458,7 +450,7 @@ class Rounds:
             by_entity = (
                 self._folders(record)
                 .outcomes(number)
-                .where(sf.col("status").isin(*_KNOWN))
+                .where(_IS_KNOWN)
                 .repartition(self.partitions, "handler", "business_id")
                 .groupBy("handler", "business_id")
                 .agg(sf.collect_set("message_id").alias("message_ids"))
@@ -466,19 +458,22 @@ class Rounds:
             finished = by_entity.mapInArrow(self.job(record).finish, "entities long")
             finished.write.format("noop").mode("overwrite").save()
 
+    def result(self, begun: BatchRecord, ended: BatchRecord) -> BatchResult:
+        """Return the result of an ended batch. `begun`: the record that `begin` returned."""
+        folders = self._folders(ended)
+        if begun.is_finished:  # its driver may have crashed before cleaning up
+            folders.remove_staging()
+            damaged = folders.damaged()
+            if damaged is not None:
+                raise BatchRefusedError(
+                    f"Batch {ended.batch_id} is published, but its outcomes in {damaged} were deleted or changed: "
+                    "restore them, or run its input under another id. Its messages are duplicates then, and give "
+                    "the same outputs."
+                )
+        return BatchResult(ended, folders.outcomes(), begun.is_finished)
+
     def _how_to_resume(self, record: BatchRecord) -> str:
         return f"Batch {record.batch_id} has failed, and nothing is lost: {self.again}."
-
-    def _check_outputs(self, record: BatchRecord, began_with: int | None) -> None:
-        if began_with is None:
-            began_with = self._folders(record).rows(0)
-        published, most = record.counts.get("outputs", 0), self.options.max_outputs
-        if published > most * began_with:
-            raise BatchFailedError(
-                f"The cascade of batch {record.batch_id} has published {published:,} messages for the {began_with:,} "
-                f"that it began with, more than {most:,} for each. Nothing is lost: {self.again}, now with a "
-                f"higher --max-outputs, or look for handlers that answer each other with more and more messages."
-            )
 
     def _folders(self, record: BatchRecord) -> BatchFolders:
         return BatchFolders(self.spark, record)
@@ -488,10 +483,17 @@ def _parts(rows: DataFrame, job: PartJob) -> Sequence[OutcomeFile]:
     return [OutcomeFile(**row.asDict()) for row in rows.mapInArrow(job.run, PART).collect()]
 
 
+def published_outputs(outcomes: DataFrame) -> DataFrame:
+    """Return the published outputs as a message log. `outcomes` may be a stream over another stream's output folder.
+
+    Outputs of a message that was redelivered in a later round or epoch are repeated with the same ids.
+    """
+    return outcomes.selectExpr("inline(outputs)")
+
+
 def outputs(outcomes: DataFrame) -> DataFrame:
     """Return the distinct outputs of a batch as a message log."""
-    found = outcomes.select(sf.explode("outputs").alias("output")).select("output.*")
-    return found.dropDuplicates(["message_id"])
+    return published_outputs(outcomes).dropDuplicates(["message_id"])
 
 
 def dead_letters(outcomes: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Makes the outcomes of a round visible atomically: those of the one attempt that the ledger chose.
+"""Make the outcomes of a round visible atomically. Only the attempt that the ledger chose counts.
 
 In the output folder, `batch_id=ID/round=N` holds the outcomes of a round as Parquet. Each attempt writes to
 `_staging/ATTEMPT`, which readers ignore. Then:
@@ -36,17 +36,8 @@ from runtime.spark.worker.outcomes import STORED_OUTCOME, SUFFIX, OutcomeFile, r
 _ROUND = "round"
 
 
-def read_file(spark: SparkSession, folder: str, name: str, schema: StructType) -> DataFrame:
-    """Read the columns of `schema` from a file."""
-    if open_folder(folder).moves_whole:
-        return spark.read.schema(schema).parquet(within(folder, name))
-    return _read_by_workers(spark, [(folder, name, 0)], schema)
-
-
-def _read_by_workers(
-    spark: SparkSession, files: Sequence[tuple[str, str, int]], schema: StructType
-) -> DataFrame:
-    """Read some columns of files, with a task for each file. `files`: the folder, name and round of each."""
+def read_files(spark: SparkSession, files: Sequence[tuple[str, str, int]], schema: StructType) -> DataFrame:
+    """Read some columns of Parquet files on workers. `files`: the folder, name and round of each."""
     # Workers open an object store as they did for writing. Spark itself would need a package and configuration for it.
     rows = spark.createDataFrame(list(files), "folder string, name string, round int")
     return rows.repartition(max(1, len(files))).mapInArrow(partial(_read, schema.fieldNames()), schema)
@@ -67,8 +58,7 @@ def _read(columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator
 MERGED_UP_TO = 4 * 2**30
 """The maximum size of a merged file where folders cannot be moved. S3 copies up to 5 GB at once."""
 
-_LOOKED_AT, _LINKS = 1024, 64  # outcomes that are read for links to producers, and the maximum of these
-
+_LOOKED_AT, _LINKS = 1024, 64  # outcomes that are read for links to producers, and the maximum of links
 _MANIFEST = "_files"
 _GATHERED = "_gathered"
 _PATTERN = "*?[]{}"
@@ -106,7 +96,7 @@ class BatchFolders:
             raise OSError(f"{', '.join(changed)} changed after they were written.")
 
     def propose(self, attempt: str, parts: Sequence[OutcomeFile]) -> None:
-        """Write the manifest of an attempt. Raises `OSError` if its files have changed."""
+        """Write the manifest of an attempt. Raises `OSError` if the files of the attempt have changed."""
         self.check_written(attempt, parts)
         folder = open_folder(self.staged(attempt))
         folder.put(_MANIFEST, json.dumps([part._asdict() for part in parts]).encode())
@@ -114,7 +104,7 @@ class BatchFolders:
         folder.flush()
 
     def is_decided(self) -> bool:
-        """Return whether the ledger chose an attempt at the next round whose files still exist."""
+        """Return whether the ledger chose an attempt at the next round, and all files of the attempt still exist."""
         if not self.record.attempt:
             return False
         staged = open_folder(self.staged(self.record.attempt))
@@ -130,7 +120,7 @@ class BatchFolders:
             return [OutcomeFile(**each) for each in json.loads(file.read())]
 
     def put_in_place(self) -> Sequence[OutcomeFile]:
-        """Make the files of the chosen attempt visible, and return them. Raises `OSError` if they are gone."""
+        """Make the files of the chosen attempt visible. Return the files. Raises `OSError` if files are gone."""
         source = open_folder(self.staged(self.record.attempt))
         target = open_folder(self.round(self.record.rounds))
         parts = self._decided()
@@ -144,7 +134,7 @@ class BatchFolders:
         return parts
 
     def damaged(self) -> str | None:
-        """Return the first committed round with missing or changed files, if any."""
+        """Return the folder of the first committed round with missing or changed files, or `None`."""
         for folder in map(self.round, range(self.record.rounds)):
             there = open_folder(folder).sizes()
             sizes = {name: size for name, size in there.items() if name.endswith(SUFFIX)}
@@ -184,43 +174,40 @@ class BatchFolders:
         open_folder(self._batch()).touch(HELD_BACK_MARKER)
 
     def release(self) -> None:
-        """Delete the file that `hold_back` writes."""
+        """Delete the marker file of `hold_back`."""
         open_folder(self._batch()).delete_file(HELD_BACK_MARKER)
 
     def outcomes(self, number: int | None = None) -> DataFrame:
-        """Read the outcomes of one round, or of all committed rounds."""
+        """Read the outcomes of a round. If `number` is None, read all committed rounds."""
         rounds = range(self.record.rounds) if number is None else [number]
         if rounds and self.moves_whole:
             reader = self.spark.read.schema(STORED_OUTCOME).option("basePath", self._batch())
             return reader.parquet(*map(self.round, rounds))
-        files = [
-            (folder, name, each)
-            for each, folder in zip(rounds, map(self.round, rounds), strict=True)
-            for name in sorted(open_folder(folder).sizes())
-            if name.endswith(SUFFIX)
-        ]
-        return _read_by_workers(self.spark, files, STORED_OUTCOME)
+        files = [(self.round(each), name, each) for each in rounds for name in self._names(each)]
+        return read_files(self.spark, files, STORED_OUTCOME)
 
     def rows(self, number: int) -> int:
         """Count the outcomes of a round from the file footers."""
-        folder, count = open_folder(self.round(number)), 0
-        for name in folder.sizes():
-            if not name.startswith("_"):
-                with folder.read(name) as file:
-                    count += parquet.ParquetFile(file).metadata.num_rows
-        return count
+        return sum(file.metadata.num_rows for file in self._opened(number))
 
     def causes(self, number: int) -> list[str]:
         """Return `traceparent` headers of some outputs of a round, copied from the messages that caused the outputs."""
-        folder, found = open_folder(self.round(number)), set[str]()
-        for name in sorted(folder.sizes()):
-            if name.endswith(SUFFIX) and not found:
-                with folder.read(name) as file:
-                    for rows in parquet.ParquetFile(file).iter_batches(_LOOKED_AT, columns=["outputs"]):
-                        outputs = rows.column("outputs").flatten().field("headers").to_pylist()
-                        found.update(dict(each or ()).get("traceparent", "") for each in outputs)
-                        break
-        return sorted(filter(None, found))[:_LINKS]
+        for file in self._opened(number):
+            rows = next(file.iter_batches(_LOOKED_AT, columns=["outputs"]), None)
+            headers = [] if rows is None else rows.column("outputs").flatten().field("headers").to_pylist()
+            found = {dict(each or ()).get("traceparent") for each in headers}
+            if found:
+                return sorted(filter(None, found))[:_LINKS]
+        return []
+
+    def _opened(self, number: int) -> Iterator[parquet.ParquetFile]:
+        folder = open_folder(self.round(number))
+        for name in self._names(number):
+            with folder.read(name) as file:
+                yield parquet.ParquetFile(file)
+
+    def _names(self, number: int) -> list[str]:
+        return sorted(name for name in open_folder(self.round(number)).sizes() if name.endswith(SUFFIX))
 
     def _batch(self) -> str:
         return within(self.record.out, f"batch_id={self.record.batch_id}")
@@ -229,7 +216,7 @@ class BatchFolders:
 def _move(
     source: Folder, target: Folder, there: Mapping[str, int], sizes: Mapping[str, int], mark: str
 ) -> None:
-    """Gather the files in a folder to which no late task writes, and move that folder atomically."""
+    """Gather the files in a folder to which no late task writes, then move the folder atomically."""
     gathered = source.sub(_GATHERED)
     try:
         for name in there.keys() - sizes.keys():  # left by another attempt
@@ -256,7 +243,7 @@ def _move(
 def _copy(
     source: Folder, target: Folder, there: Mapping[str, int], sizes: Mapping[str, int], mark: str
 ) -> None:
-    """Copy the files. A marker file exists while the copy is in progress."""
+    """Copy the files of an attempt. A marker file exists while the copy is in progress."""
     unfinished = f"{mark}-unfinished"
     target.create()
     target.touch(unfinished)
@@ -285,7 +272,7 @@ def of_another(folder: str, batch_id: str) -> BatchRefusedError:
 
 
 def absolute_folder(folder: str | PathLike[str]) -> str:
-    """Make a path absolute. Raises `UsageError` if Spark would read it as a pattern, or for an unknown file system."""
+    """Make a path absolute. Raises `UsageError` if Spark reads the path as a pattern, or for an unknown file system."""
     if not isinstance(folder, str | PathLike):
         raise UsageError(f"A folder (out, checkpoint) must be a str or a Path, not {folder!r}.")
     folder = fspath(folder)

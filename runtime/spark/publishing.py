@@ -1,7 +1,7 @@
 """Publish on Spark: tasks send the slices of a batch.
 
-Guarantees and records are those of `runtime.publishing`, and either can continue a publication of the other. A retried
-or speculative task waits for the slices claimed by the other attempt, and sends the rest.
+Guarantees and records are the same as without Spark. A publication can be continued with or without Spark. A retried or
+speculative task waits for the slices claimed by the other attempt, and sends the rest.
 """
 
 import asyncio
@@ -124,7 +124,7 @@ def publish(
     """Publish the unpublished slices of a batch on all workers of a session.
 
     `to`: the URL of a target, or a function of `TargetOptions` that opens it on each worker. `out`: the folder of the
-    outcomes, if not the recorded one. Each task sends `options.concurrency` slices at once, and all tasks share the
+    outcomes, if not the recorded folder. Each task sends `options.concurrency` slices at once, and all tasks share the
     rate. Costs what `runtime.publishing.runner.publish` does, and a shuffle of the outputs.
 
     Raises `BatchRefusedError` for an unfinished batch, `UsageError`, and `TargetError` if not all slices were sent.

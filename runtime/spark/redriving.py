@@ -1,4 +1,4 @@
-"""Redrive dead letters in a batch, and read the dead letters of a table as a DataFrame."""
+"""Redrive dead letters in a batch. The selected dead letters are frozen in a file until the batch is published."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -24,7 +24,7 @@ from runtime.messages.sizes import NOT_KEPT, is_note
 from runtime.options import given
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch import Batch, BatchResult, Work, new_batch_id
-from runtime.spark.commit import read_file
+from runtime.spark.commit import read_files
 from runtime.spark.session import job_settings
 from runtime.spark.worker.job import FoldJob
 
@@ -43,9 +43,9 @@ def redrive(
 ) -> DataFrame:
     """Redrive dead letters in a batch. Return a DataFrame that scans its outcomes.
 
-    `edits`: JSON lines with edited messages, in the format of `consistent letters --export`. Without `where`, the
-    edits select the dead letters. The selection is frozen: to resume a failed batch, call `redrive` again with its id.
-    Raises `UsageError` if no dead letter is selected.
+    `where`: the dead letters to redrive; by default all, or those that `edits` names. `edits`: JSON lines with edited
+    messages, in the format of `consistent letters --export`. The selection is frozen: to resume a failed batch, call
+    `redrive` again with its id. Raises `UsageError` if no dead letter is selected.
     """
     batch = Batch(spark, app, store, table, out, given(BatchOptions, options))
     request = dead_letters.RedriveRequest(
@@ -57,7 +57,7 @@ def redrive(
 def redrive_letters(
     batch: Batch, request: dead_letters.RedriveRequest, batch_id: str | None = None
 ) -> BatchResult:
-    """Redrive the requested dead letters, or those that were frozen for this batch id."""
+    """Redrive the requested dead letters, or the letters that an earlier attempt at this batch has frozen."""
     with job_settings(batch.spark):
         rounds = batch.rounds()
         rounds.check_table()
@@ -103,7 +103,7 @@ _REDRIVEN = pa.schema(
 
 @dataclass(frozen=True)
 class RedrivenLetters:
-    """The dead letters of one redrive, frozen in a hidden folder in `out` until the batch is published."""
+    """The dead letters of one redrive, frozen in a hidden folder of `out` until the batch is published."""
 
     out: str
     batch_id: str
@@ -114,27 +114,27 @@ class RedrivenLetters:
 
     @property
     def are_frozen(self) -> bool:
-        """Whether an attempt at this batch has already selected the dead letters."""
+        """Whether an attempt at this batch has already selected and frozen the dead letters."""
         return _FILE in self._folder.sizes()
 
     @property
-    def deliveries(self) -> int | None:
-        """The number of deliveries of the dead letters to handlers, or `None` if the letters are not frozen."""
-        if not self.are_frozen:
-            return None
+    def deliveries(self) -> int:
+        """The number of deliveries of the frozen dead letters to handlers."""
         with self._folder.read(_FILE) as file:
             return int(parquet.ParquetFile(file).metadata.num_rows)
 
     async def freeze(self, table: Table, app: App, request: dead_letters.RedriveRequest) -> int:
-        """Select dead letters, and write them in constant memory. Return their number. Raises `UsageError`."""
+        """Freeze the requested dead letters, in constant memory. Return how many. Raises `UsageError` without any."""
         unfinished = self._folder.sub("unfinished")
         unfinished.create()
         rows: list[dict[str, Any]] = []
         count = size = 0
         with ExitStack() as undo:
             undo.callback(self.remove)
-            writing = partial(parquet.ParquetWriter, schema=_REDRIVEN, compression="zstd")
-            with unfinished.write(_FILE) as file, writing(file) as writer:
+            with (
+                unfinished.write(_FILE) as file,
+                parquet.ParquetWriter(file, _REDRIVEN, compression="zstd") as writer,
+            ):
                 async for found in dead_letters.find_letters(table, request.selection):
                     if not request.takes(found):
                         continue
@@ -157,14 +157,14 @@ class RedrivenLetters:
         return count
 
     def work(self, spark: SparkSession, job: FoldJob, partitions: int) -> Work:
-        """Return the work of a round, which redrives the dead letters of each stream in order."""
+        """Return the work of a round that redrives the dead letters of each stream in order."""
         columns = from_arrow_schema(pa.schema(list(_REDRIVEN)[:-2]))
-        rows = read_file(spark, self.path, _FILE, columns).repartition(partitions, *_STREAM)
+        rows = read_files(spark, [(self.path, _FILE, 0)], columns).repartition(partitions, *_STREAM)
         rows = rows.sortWithinPartitions(*_STREAM, "letter", "sequence", "enqueued_at", "delivery")
         return Work(rows, replace(job, batch=replace(job.batch, is_redrive=True)).redrive)
 
     async def finish(self, table: Table) -> None:
-        """Delete the dead letters without a stream that the batch did not reject again, then the frozen file."""
+        """Delete dead letters without a stream, unless the batch has rejected them again. Then delete the file."""
         retries = RetryPolicy().beside(table)
         if self.are_frozen:
             with self._folder.read(_FILE) as file:

@@ -27,11 +27,7 @@ from runtime.clock import system_clock
 from runtime.errors import UsageError
 from runtime.file_systems import open_folder, within
 from runtime.ledger.ledger import REPROCESSING, STATE_BASED, BatchRecord, Ledger
-from runtime.ledger.settings import (
-    TableDemands,
-    TableSettings,
-    is_same_table,
-)
+from runtime.ledger.settings import TableDemands, TableSettings, is_same_table
 from runtime.messages.outcome import Reason, Status
 from runtime.options import given
 from runtime.spark.batch import BatchResult, Rounds, Work, new_batch_id, partitions_of
@@ -51,7 +47,7 @@ from runtime.versions.stream import read_whole, state_streams
 
 @dataclass(frozen=True)
 class Following(Manner):
-    """The history to reprocess: that of the table `place` or of one object, optionally up to a batch."""
+    """The history to reprocess: that of the table `place`, or of one of its objects. `end` may limit it to a batch."""
 
     place: TablePlace = field(repr=False)
     was: App  # the app that made the history, as far as it is known
@@ -160,7 +156,7 @@ class ReprocessRounds(Rounds):
         return routed if id_ is None else routed.where(sf.col("business_id") == id_)
 
     def incomplete(self) -> tuple[list[Visit], int]:
-        """Return the streams not followed to their end, and how many versions were followed in all."""
+        """Return the streams that were not followed to their end, and the total number of followed versions."""
         found, followed, cut = list[Visit](), list[int](), list[bool]()
 
         def merge(result: tuple[list[Any], int, bool]) -> None:
@@ -180,7 +176,7 @@ class Visit(NamedTuple):
     business_id: str
     followed: int
     is_gone: bool
-    is_own: bool  # it differs
+    is_own: bool  # the stream differs from the one of the first table
     keeps: bool = False  # messages may be lost, as streams of the table were truncated or forgotten
 
 
@@ -276,7 +272,7 @@ def reprocess(
 
 
 def _follow(spark: SparkSession, place: TablePlace, into: str, batch_id: str | None, app: App) -> Following:
-    """Return the history of the table, or of the one that replaced it. Raises `UsageError` if it cannot be followed."""
+    """Return the history of a table, or of the table that replaced it. Raises `UsageError` if it cannot be followed."""
     first = open_table(place.store, place.table, make=False, spark=spark)
     table, current = open_current(place.store, place.table, make=False, spark=spark)
     is_over = is_same_table(table, into) and not is_same_table(table, place.table)

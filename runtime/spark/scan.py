@@ -1,4 +1,4 @@
-"""Scan a table on all workers: call a function for ranges of partition keys. Results are JSON documents."""
+"""Scan a table on all workers: a function is called for ranges of partition keys, and returns JSON documents."""
 
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -52,7 +52,7 @@ def scanned(spark: SparkSession, task: Task, ranges: Sequence[KeyRange]) -> Data
 
 
 def documents_of(found: DataFrame) -> Iterator[Any]:
-    """Scan, and yield the documents. Raises `BatchFailedError`."""
+    """Run a scan, and return its documents. Raises `BatchFailedError`."""
     with failing_as(BatchFailedError):
         rows = found.collect()
     return (json.loads(row[FOUND]) for row in rows)

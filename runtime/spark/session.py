@@ -1,4 +1,4 @@
-"""Spark sessions: start one, adjust its settings while jobs run, and check that its workers can do the work."""
+"""Spark sessions: their settings while jobs run, readable Spark errors, and the modules that workers need."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def is_of_spark(error: BaseException) -> bool:
 
 @contextmanager
 def failing_as(failure: Callable[[str], Exception], what_to_do: str = "") -> Iterator[None]:
-    """Within the block, replace a Spark error by `failure(text)`: a readable text that ends with `what_to_do`."""
+    """Context manager that converts a Spark error to `failure(text)`. The readable text ends with `what_to_do`."""
     try:
         yield
     except Exception as error:
@@ -54,7 +54,7 @@ def failing_as(failure: Callable[[str], Exception], what_to_do: str = "") -> Ite
 
 @contextmanager
 def unless_gone() -> Iterator[None]:
-    """Suppress Spark errors within the block, where they mean that the session has ended."""
+    """Context manager that suppresses Spark errors, for calls that fail only if the session has ended."""
     try:
         yield
     except Exception as error:
@@ -63,7 +63,7 @@ def unless_gone() -> Iterator[None]:
 
 
 def explain(error: Exception, what_to_do: str = "") -> str:
-    """Return the last of our own errors in the text of a Spark error, otherwise the text's last error or first line."""
+    """Return a readable cause: our last error in the text of a Spark error, else its last error or its first line."""
     text = _CALLING.sub("", str(error), count=1)
     raised: list[tuple[str, str]] = _RAISED.findall(text)
     ours = [sentence for name, sentence in raised if name.startswith(_OURS)]
@@ -173,7 +173,10 @@ _before: dict[str, Mapping[str, str | None]] = {}  # the settings of each sessio
 
 @contextmanager
 def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]:
-    """Within the block, apply the settings that concurrent jobs share to the sessions of `spark` and `messages`."""
+    """Context manager that applies the settings of jobs to the sessions of `spark` and `messages`.
+
+    Concurrent jobs on a session share the settings. The last job restores the former ones.
+    """
     with ExitStack() as stack:
         stack.enter_context(_settings_of_one(spark))
         if isinstance(messages, DataFrame):
@@ -182,14 +185,14 @@ def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]
 
 
 def keep_job_settings(copy: SparkSession) -> None:
-    """Apply the settings of jobs permanently to a copy of a session, such as that of a query."""
+    """Apply the settings of jobs permanently to a copy of a session, such as a query's session."""
     copy.conf.unset(_NAME)  # jobs may run on the original at the same time
     _set(copy, SETTINGS)
 
 
 @contextmanager
 def planned_once(copy: SparkSession) -> Iterator[None]:
-    """Within the block, disable adaptive execution, which runs each stage as a job. Not for shared sessions."""
+    """Context manager that disables adaptive execution, which runs each stage as a job. Not for shared sessions."""
     before = _set(copy, {"spark.sql.adaptive.enabled": "false"})
     try:
         yield
@@ -249,7 +252,7 @@ def has_alike_workers(spark: SparkSession) -> bool:
 
 
 def ship(spark: SparkSession, name: str) -> bool:
-    """Send a module or package that is not installed to the workers of a session. Return whether this was possible."""
+    """Send a module or package to the workers of a session. Return False if it is installed or was not found here."""
     import zipfile  # noqa: PLC0415 - workers do not need it
 
     module = sys.modules.get(name.partition(".")[0])
@@ -308,7 +311,7 @@ _PACKAGES = _OF_A_STORE.union(
 
 
 def check_workers(spark: SparkSession, probe: Callable[[], object]) -> None:
-    """Send missing modules of the app to workers. Raise `UsageError` if they lack this package or `probe` fails."""
+    """Send missing modules of the app to workers. Raise `UsageError` if workers lack this package or `probe` fails."""
     if has_alike_workers(spark):
         return
     sent: set[str] = set()

@@ -54,7 +54,7 @@ def register_data_sources(spark: SparkSession, *, push_filters: bool = True) -> 
 
 
 def letters(spark: SparkSession, *, store: str, table: str) -> DataFrame:
-    """Return the dead letters of a table as a log with more columns, which is read when it is used.
+    """Return the dead letters of a table as a lazy DataFrame: the columns of a log, and more.
 
     `stream` is the business id. A `packed` body is hexadecimal msgpack.
     """

@@ -28,7 +28,6 @@ from uuid import uuid4
 
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from eventstore import connect
@@ -41,7 +40,7 @@ from runtime.ledger.ledger import EPOCH, HIDDEN_EPOCHS, BatchRecord, BatchStatus
 from runtime.messages.records import AS_JSON, Decoding
 from runtime.options import given
 from runtime.spark import session
-from runtime.spark.batch import Rounds, Work
+from runtime.spark.batch import Rounds, Work, published_outputs
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs import read
 from runtime.spark.logs.normalise import find_routes, group, normalise
@@ -66,8 +65,8 @@ WHAT_TO_DO = (
 class Planned(NamedTuple):
     """A micro-batch that Spark has planned."""
 
-    checkpoint: str  # its id
-    offsets: str  # a digest of them
+    checkpoint: str  # the random id of the checkpoint
+    offsets: str  # a digest of the offsets and files
     files: Mapping[str, int]  # URLs with modification times in milliseconds, as recorded by Spark
 
 
@@ -83,8 +82,8 @@ class CheckpointOwner(NamedTuple):
 class Checkpoint:
     """Spark's checkpoint of a query.
 
-    Before an epoch, Spark writes `offsets/EPOCH`: a line with the format version, one with settings, and one with the
-    offset of each source. The micro-batch is between the previous offsets and these. The offset of a file source counts
+    Before an epoch, Spark writes `offsets/EPOCH`: a line with the format version, a line with settings, and a line with
+    the offset of each source. The micro-batch is what lies between two such files. The offset of a file source counts
     lists of files, in `sources/SOURCE/NUMBER`. Every tenth list is `NUMBER.compact`, which repeats all previous lists.
     The file `metadata` has a random id.
     """
@@ -103,7 +102,7 @@ class Checkpoint:
         return Planned(id_, digest, dict(file for each in files for file in each))
 
     def changed(self, files: Mapping[str, int]) -> list[tuple[str, bool]]:
-        """Return files that are missing (True) or have another time, where Spark's credentials are ours."""
+        """Return changed files, each with whether it is missing. Skips files for which only Spark has credentials."""
         path, options = path_and_options(self.url)
         options_of = {"": "", "file": "", urlsplit(path).scheme: options}
         times_in: defaultdict[str, dict[str, int]] = defaultdict(dict)
@@ -121,6 +120,7 @@ class Checkpoint:
         return changed
 
     def owner(self) -> CheckpointOwner | None:
+        """Return the query that claimed the checkpoint, or `None`. Raises `BatchRefusedError` for a corrupt claim."""
         folder = self._folder()
         if _OWNER not in folder.sizes():
             return None
@@ -130,7 +130,7 @@ class Checkpoint:
             raise self._lacks(f"Its {_OWNER} cannot be read.") from error
 
     def claim(self, owner: CheckpointOwner) -> None:
-        """Record the owner of the checkpoint in a file that Spark ignores."""
+        """Record the owner of the checkpoint atomically, in a file that Spark ignores."""
         aside = self._folder().sub(f"_claimed-{uuid4().hex}")
         aside.create()
         aside.put(_OWNER, json.dumps(owner._asdict()).encode())
@@ -140,14 +140,11 @@ class Checkpoint:
     def _folder(self) -> Folder:
         return open_folder(self.url)
 
-    def _read(self, *names: str) -> str:
-        folder = self._folder()
-        for name in names[:-1]:
-            folder = folder.sub(name)
+    def _read(self, name: str) -> str:
         try:
-            return _read(folder, names[-1])
+            return _read(self._folder(), name)
         except FileNotFoundError as error:
-            raise self._lacks(f"It lacks {'/'.join(names)}.") from error
+            raise self._lacks(f"It lacks {name}.") from error
 
     def _lacks(self, problem: str) -> BatchRefusedError:
         return BatchRefusedError(
@@ -155,7 +152,7 @@ class Checkpoint:
         )
 
     def _offsets(self, epoch: int) -> list[str]:
-        version, _, *sources = self._read("offsets", str(epoch)).splitlines()
+        version, _, *sources = self._read(f"offsets/{epoch}").splitlines()
         if version != _VERSION:
             raise UsageError(
                 f"The checkpoint {self.url} has offsets in the format {version}, but only {_VERSION} is supported: run "
@@ -164,11 +161,11 @@ class Checkpoint:
         return sources
 
     def _files(self, source: int, before: str, after: str) -> Iterator[tuple[str, int]]:
-        """Yield the path and time of each file between two offsets, or nothing for a source that is not files."""
+        """Yield the path and time of each file between two offsets. Yield nothing for a source other than files."""
         last, first = _number(after), _number(before)
         if last is None:
             return
-        lists = self._folder().sub("sources").sub(str(source))
+        lists = self._folder().sub(f"sources/{source}")
         for number in range(0 if first is None else first + 1, last + 1):
             has_number = f'"batchId":{number}'  # avoids parsing most lines of a compacted list
             for line in self._list(lists, source, number):
@@ -189,7 +186,7 @@ class Checkpoint:
 
 
 def _number(offset: str) -> int | None:
-    """Return the number of a file list in the offset of a file source, or `None` for the offset of another source."""
+    """Return the list number in the offset of a file source, or `None` for the offset of another kind of source."""
     try:
         found: Any = json.loads(offset)
     except ValueError:  # nothing was read, or the source does not write JSON
@@ -219,7 +216,10 @@ class Admission:
         return f"{EPOCH}{epoch} of the query {self.query}, {content}"
 
     def check_start(self, us: CheckpointOwner, find: Callable[[str], BatchRecord | None]) -> None:
-        """Check the checkpoint before Spark opens it, which would stop another query that uses it."""
+        """Check the checkpoint before Spark opens it: opening it would stop another query that uses it.
+
+        `us`: this query and its table. `find`: looks up a batch in the ledger. Raises `UsageError`.
+        """
         folder = open_folder(self.checkpoint.url)
         if folder.exists() and not folder.is_folder():
             raise UsageError(
@@ -235,7 +235,7 @@ class Admission:
                 raise self._not_ours(f"has epochs that are not in the table {us.table} of this store")
 
     def check_files(self, epoch: int, planned: Planned) -> None:
-        """Raise `BatchRefusedError` if files of an epoch were deleted or replaced, because Spark would not notice."""
+        """Raise `BatchRefusedError` if files of an epoch were deleted or replaced, which Spark does not notice."""
         changed = self.checkpoint.changed(planned.files)
         if changed:
             path, is_gone = changed[0]
@@ -250,7 +250,7 @@ class Admission:
             )
 
     def find(self, rounds: Rounds, epoch: int, planned: Planned) -> BatchRecord | None:
-        """Return the record of an epoch, or `None` for a new one. Raises `BatchRefusedError`."""
+        """Return the record of an epoch, or `None` for a new epoch. Raises `BatchRefusedError` for other content."""
         found, now = rounds.find(self.batch_id(epoch)), self.what(epoch, planned)
         if found is None and not self._follows:
             self._check_follows(rounds, epoch, planned)
@@ -319,7 +319,7 @@ class EpochPlaces:
 
     @property
     def working(self) -> str:
-        """The folder of running micro-batches. On an object store, which cannot move folders: the output folder."""
+        """The folder of running micro-batches: a hidden one, or the output folder where folders cannot be moved."""
         return f"{self.out}/{HIDDEN_EPOCHS}" if self._moves_whole else self.out
 
     def check_unused(self, epoch: int) -> None:
@@ -340,7 +340,7 @@ class EpochPlaces:
         return None if self._is_merged(epoch) else self.out
 
     def show(self, epoch: int) -> None:
-        """If enough epochs wait, move the outcomes of all epochs up to this published one to the output folder."""
+        """If enough epochs wait, move the outcomes of all epochs up to this published epoch to the output folder."""
         self.show_all(lambda each: each <= epoch, self.compact_after)
 
     def show_all(self, is_published: Callable[[int], bool], fewest: int = 1) -> None:
@@ -379,7 +379,7 @@ class EpochPlaces:
         return made
 
     def _tidy_once(self) -> None:
-        """Delete what a crashed driver left: epochs already merged in the output folder, and unfinished merges."""
+        """Delete leftovers of a crashed driver: unfinished merges, and epochs that the output folder already has."""
         if self._is_tidy:
             return
         self._is_tidy = True
@@ -473,7 +473,7 @@ def run_stream(
 
 @dataclass
 class Stream:
-    """A query over one app and one table, whose micro-batches are batches."""
+    """A query that runs its micro-batches as batches of one app on one table."""
 
     app: App
     place: TablePlace
@@ -531,7 +531,7 @@ class Stream:
             return RunningStream(writer.start(), self.show_rest if trigger == AVAILABLE_NOW else None)
 
     def run(self, df: DataFrame, trigger: Trigger = None) -> None:
-        """Run the query until it ends, or until Ctrl-C. Raises the error that stopped the query."""
+        """Run the query until it ends, or until Ctrl-C. Raises the error that stopped the query, if any."""
         query = self.start(df, trigger)
         try:
             with session.failing_as(BatchFailedError, f"Nothing is lost: {_START_AGAIN}."):
@@ -547,25 +547,24 @@ class Stream:
             raise BatchFailedError(f"The query {self.query} was stopped: {session.explain(failure)}")
 
     def __call__(self, messages: DataFrame, epoch: int) -> None:
-        """Run the micro-batch of an epoch. Spark calls this."""
+        """Run the micro-batch of an epoch. Called by Spark."""
         try:
             self._run(messages, epoch)
         except Exception as error:
             self.failure = error
             raise
 
-    def show_rest(self) -> None:
-        """Move the remaining published epochs to the output folder, after the query has ended."""
-        self._show_all(self.places)
-
-    def _show_all(self, places: EpochPlaces, end: float = math.inf) -> None:
-        ledger = Ledger(self._open().table, self.options.clock)
+    def show_rest(self, places: EpochPlaces | None = None, end: float = math.inf) -> None:
+        """Move the remaining published epochs before `end` to the output folder of `places`, by default our own."""
+        connection = self._open()
+        find = Ledger(connection.table, self.options.clock).find
 
         def is_published(epoch: int) -> bool:
-            found = self._open().run(ledger.find(self.admission.batch_id(epoch)))
-            return found is None or found.status is BatchStatus.PUBLISHED  # a missing one was pruned
+            found = connection.run(find(self.admission.batch_id(epoch))) if epoch < end else None
+            # A batch that is not in the ledger was published and pruned.
+            return epoch < end and (found is None or found.status is BatchStatus.PUBLISHED)
 
-        places.show_all(lambda epoch: epoch < end and is_published(epoch))
+        (places or self.places).show_all(is_published)
 
     def _open(self, spark: SparkSession | None = None) -> Connection:
         return open_table(self.place.store, self.place.table, self.options.other_table, spark=spark)
@@ -603,17 +602,15 @@ class Stream:
         before = rounds.find(self.admission.batch_id(epoch - 1)) if epoch else None
         out = "" if before is None else before.out.removesuffix(f"/{HIDDEN_EPOCHS}")
         if before is not None and out not in (before.out, self.places.out):
-            self._show_all(EpochPlaces(out, self.query), epoch)
+            self.show_rest(EpochPlaces(out, self.query), epoch)
         self._is_prepared = True
 
     def _rounds(self, messages: DataFrame) -> Rounds:
-        spark = messages.sparkSession
+        spark, working = messages.sparkSession, self.places.working
         # One partition per core: in a small micro-batch, a task costs more than its messages.
         self._partitions = self._partitions or self.options.partitions or session.cores_of(spark)
         options = replace(self.options, partitions=self._partitions)
-        return Rounds(
-            spark, self.app, self.place, self.places.working, options, self._open(), again=_START_AGAIN
-        )
+        return Rounds(spark, self.app, self.place, working, options, self._open(), again=_START_AGAIN)
 
 
 class RunningStream(StreamingQuery):
@@ -657,14 +654,6 @@ _ANY_AGE = "36500d"
 """Spark silently ignores a file that is older than the newest file by more than this age, by default a week."""
 
 SourceFormat = Literal["json", "parquet", "outcomes"]
-
-
-def published_outputs(outcomes: DataFrame) -> DataFrame:
-    """Return the published outputs as a message log. `outcomes` may be a stream over another stream's output folder.
-
-    Outputs of a message that was redelivered in a later epoch are repeated with the same ids.
-    """
-    return outcomes.select(sf.explode("outputs").alias("output")).select("output.*")
 
 
 def open_source(

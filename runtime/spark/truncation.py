@@ -55,7 +55,7 @@ _REPORT = ", ".join(
 
 @contextmanager
 def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str]:
-    """Hold the clean-up lease of a table, renewed by a thread. Yield its token, which workers check."""
+    """Context manager that holds the clean-up lease of a table. A thread renews it. Yields the token for workers."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # the user may have no name in a container
@@ -100,7 +100,7 @@ class TruncationOptions(TruncationChoices):
     - belongs to an open batch, or to the newest run (event) of its stream,
     - is younger than a day, without `allow_young`,
     - comes from a single message whose outputs may be unpublished, unless you promise that they are acknowledged,
-    - is not older than a waiting dead letter, unless that is discarded.
+    - is not older than a waiting dead letter, unless that letter is discarded.
 
     Without rules, the policies of the table apply. A stream on hold is never truncated. With `export`, versions are
     deleted only after they were read back from the files. Driver and workers must share the folders.
@@ -132,7 +132,7 @@ class TruncatedCount:
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """The deleted data, or in a dry run the data to delete, and the number of requests."""
+    """The deleted data (in a dry run: the data to delete), and the number of requests."""
 
     counts: list[TruncatedCount]
     requests: int

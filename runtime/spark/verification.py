@@ -34,6 +34,7 @@ from runtime.messages.outcome import VARYING, Outputs, without_values
 from runtime.messages.parsing import Deliveries
 from runtime.options import given
 from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.spark.batch import published_outputs
 from runtime.spark.logs.normalise import SHARES, Sample, find_routes, normalise, route
 from runtime.spark.logs.read import Log, open_log
 from runtime.spark.scan import RANGES_OF_A_CORE, Documents, Task, scanned
@@ -236,7 +237,7 @@ class Verification:
         return sum(count.deliveries for count in self.counts)
 
     def first_differences(self, limit: int = 0) -> list[FirstDifference]:
-        """Return differences, the first of each kind before the second of any kind. A `limit` of 0 returns all."""
+        """Return up to `limit` differences (0: all). The first of every kind come before the second of any kind."""
         ordered = Window.partitionBy(*_KIND).orderBy("version", "business_id")
         ranked = self.differences.withColumn("rank", sf.row_number().over(ordered))
         ranked = ranked.orderBy("rank", *_KIND, "version", "business_id").drop("rank")
@@ -288,7 +289,7 @@ def verify(
         job = VerifyJob(keyed, place, replace(chosen, export=export, step=VerifyOptions.step))
         logs, rounds = [log], [_found(log, job, 0, chosen)]
         while chosen.cascade:
-            outputs = rounds[-1].select(sf.explode("outputs").alias("output")).select("output.*")
+            outputs = published_outputs(rounds[-1])
             outputs = outputs.where(sf.col("type").isin(list(app.message_types)))
             if outputs.isEmpty():
                 break
@@ -364,7 +365,7 @@ def _stored(key: str, first: int = 1, ids: Sequence[str] = (), error: str | None
 
 
 def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> DataFrame:
-    """Return findings on streams that the app no longer reads, for want of a handler or by another business id."""
+    """Return findings on streams that the app no longer reads: it lacks the handler, or finds other business ids."""
     spark, is_of_app = logs[0].sparkSession, sf.col("handler").isin(list(job.app.handlers))
     ranges = connection.run(split_keys(object_keys(connection.table), RANGES_OF_A_CORE * cores_of(spark)))
     with failing_as(BatchFailedError):

@@ -59,8 +59,7 @@ class _FailingTable(InterceptedTable):
         return etags
 
 
-def appends_a_shot(partition_key: str, _: Sequence[Operation]) -> bool:
-    """Return whether a stream of the shooting range is written."""
+def appends_to_a_range(partition_key: str, operations: Sequence[Operation]) -> bool:
     return partition_key.startswith("ShootingRange-")
 
 

@@ -1,6 +1,6 @@
 """A driver in its own process that ends itself by SIGKILL at a step.
 
-Usage: python -m tests.support.killed_driver STORE TABLE OUT LOG BATCH_ID CLOCK STEP [ALGORITHM]
+Usage: python -m tests.support.killed_driver STORE TABLE OUT LOG BATCH_ID CLOCK STEP ALGORITHM
 
 The log LETTERS is a redrive of all dead letters. The step AMID_SECOND_PASS is after a worker has deleted the first
 token, or added the first message id to the deduplication store.
@@ -23,7 +23,7 @@ LETTERS = "letters"
 
 
 def main(arguments: list[str]) -> None:
-    store, table, out, log, batch_id, clock, last_step, *algorithm = arguments
+    store, table, out, log, batch_id, clock, last_step, algorithm = arguments
 
     def die_at(step: str) -> None:
         if step == last_step:
@@ -32,17 +32,11 @@ def main(arguments: list[str]) -> None:
 
     amid = DieOnceAfter(str(Path(out).with_name("moved")), finishes_elsewhere, driver=os.getpid())
     spark = build_session("local[2]", log_file=Path(out).with_name("killed.log"), settings=QUICK)
-    given = {
-        "store": store, "table": table, "out": out, "batch_id": batch_id, "clock": FrozenClock(int(clock)),
-        "step": die_at, "partitions": 2,
-    }  # fmt: skip
-    if log == LETTERS:
-        redrive(spark, test_redriving_letters.app, **given)
-    else:
-        wrap = amid if last_step == AMID_SECOND_PASS else None
-        run_batch(
-            spark, log, app, cascade=True, algorithm=(algorithm or ["state-based"])[0], wrap=wrap, **given
-        )
+    run_batch(
+        spark, log, app, store=store, table=table, out=out, batch_id=batch_id, cascade=True,
+        clock=FrozenClock(int(clock)), step=die_at, partitions=2,
+        algorithm=algorithm, wrap=amid if last_step == AMID_SECOND_PASS else None,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -182,7 +182,7 @@ class KafkaLog:
         return found, f"offsets {','.join(f'{t}/{p}:{a}-{b}' for t, p, a, b in found)} of the topics {ids}"
 
     def is_compacted(self) -> bool:
-        """Return whether compaction may remove records within a topic. Return True if this is not known."""
+        """Return whether compaction may remove records of a topic, or True if the broker does not tell."""
         asked = [ConfigResource(ResourceType.TOPIC, each) for each in self.place.topics]
         try:
             configs = [each.result() for each in self._admin.describe_configs(asked).values()]

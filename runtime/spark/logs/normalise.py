@@ -104,7 +104,7 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
 
 
 def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) -> str | None:
-    """Write the original rows that are too large to a folder, as the log is written. Return the path, if any."""
+    """Write the rows that are too large to a folder, in the form of the log. Return the path, or `None` without any."""
 
     def large(rows: DataFrame) -> DataFrame:
         return _judge(rows, None, limits)[0].where(f"{_EXCESS} IS NOT NULL")
@@ -313,7 +313,7 @@ def _time(found: DataType) -> str:
 
 
 def _with_excess(log: DataFrame, types: _Types, limits: MessageLimits) -> DataFrame:
-    """In each row with a value that is too large, replace the value by a note in another column."""
+    """Move values that are too large out of each row: only a note of them remains, in another column."""
     is_packed = isinstance(types["body"], BinaryType)
     named = ("message_id", "type", "business_id", "sequence", "enqueued_at", "handler")
     names = [name for name in named if isinstance(types[name], StringType)]
@@ -436,7 +436,7 @@ def route(
     sample: Sample | None = None,
     types: Collection[str] | None = None,
 ) -> DataFrame:
-    """Give each message a row for each handler that takes it, or for the one that its log names, sorted by stream."""
+    """Return a row for each message and handler, sorted by stream. The log may name the handler of a message."""
     routed = find_routes(messages, app, types)
     if sample is not None:
         routed = routed.where(sample.takes())
@@ -500,7 +500,7 @@ def _business_id(routes: _Routes, paths: Sequence[FieldPath]) -> str:
 
 
 def _with_keys(messages: DataFrame, types: Mapping[FieldPath, Collection[str]]) -> DataFrame:
-    """Add a column for each path: the business id in the log, else in the body, of types with this path."""
+    """Add a column for each path: the business id named in the log, else the one in bodies of types with this path."""
     given = "nullif(given, '')"
     if isinstance(messages.schema["body"].dataType, BinaryType):
         return messages.selectExpr("*", *(f"{given} AS key_{number}" for number in range(len(types))))

@@ -41,7 +41,7 @@ LogRow = Mapping[str, Any]
 
 
 def write_log(rows: Iterable[LogRow], path: Path) -> int:
-    """Write messages to a file, atomically: JSON lines, or Parquet with the columns of the first. Return the count."""
+    """Write messages atomically to JSON lines, or to Parquet with the columns of the first message. Return how many."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"_{path.name}.unfinished")
     rows, count = iter(rows), 0
@@ -125,7 +125,7 @@ def is_kafka(log: object) -> TypeGuard[str]:
 
 
 def is_on_disk(path: str, master: str) -> bool:
-    """Return whether a path is one local file or folder, also to Spark. An existing file's name is not a pattern."""
+    """Return whether a path is one local file or folder, for Spark too. An existing file's name is not a pattern."""
     if "HADOOP_CONF_DIR" in os.environ or not is_local(master):
         return False
     is_one = not _PATTERN.search(path) and (path.startswith("file:") or not _SCHEME.match(path))
@@ -137,7 +137,7 @@ def _here(path: str) -> Path:
 
 
 def find_on_disk(paths: Sequence[str], format_: str | None = None, *, may_be_empty: bool = False) -> LogFiles:
-    """List the files of a log on local disks. Raises `LogError` if they are missing, empty, or of a wrong format."""
+    """List the files of a log on local disks. Raises `LogError` if files are missing, empty, or of a wrong format."""
     roots = [str(_here(path)) for path in paths]
     found: list[tuple[str, str]] = []
     skipped: list[str] = []
@@ -272,7 +272,7 @@ _IN_SPARK = {
 
 
 def _type_in_spark(type_: pa.DataType) -> pa.DataType:
-    """Return the type that Spark supports to which valid values are cast without loss, also within nested types."""
+    """Return a type that Spark supports and that holds all valid values, also within nested types."""
     if pa.types.is_timestamp(type_):
         return pa.timestamp("us", type_.tz)
     if pa.types.is_struct(type_):
@@ -288,7 +288,7 @@ def _type_in_spark(type_: pa.DataType) -> pa.DataType:
 
 
 def describe_input(log: OpenedLog) -> Input:
-    """Return the identity of a log: of its bytes if local, else of its messages. Raises `LogError`."""
+    """Return the identity of a log: a digest of its local files, else a checksum of its messages. Raises `LogError`."""
     if log.given is not None:
         found = log.given
         if log.may_change:
@@ -379,7 +379,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _find_with_spark(spark: SparkSession, paths: Sequence[str], format_: str | None) -> LogFiles:
-    """List the files of a log with Spark, which ignores hidden ones. Needs no job."""
+    """List the files of a log with Spark, which ignores hidden files. Needs no job."""
     where, master = ", ".join(paths), master_of(spark)
     given = [literal(str(_here(path))) if is_on_disk(path, master) else path for path in paths]
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
@@ -470,7 +470,7 @@ def _read(spark: SparkSession, files: LogFiles, where: str) -> DataFrame:
 def _read_parquet(
     reader: Callable[[], DataFrameReader], files: LogFiles, where: str, paths: Sequence[str]
 ) -> DataFrame:
-    """Read Parquet with the union of columns: local files as a relation for each set of columns, no job."""
+    """Read Parquet files with the union of their columns. Each set of columns in local files is a relation: no job."""
     groups: dict[tuple[tuple[str, pa.DataType], ...], list[str]] = {}
     untyped: set[str] = set()
     try:
@@ -529,7 +529,7 @@ def with_later_columns(schema: StructType) -> StructType:
 
 
 def _schema_of(columns: Sequence[tuple[str, pa.DataType]], files: LogFiles) -> StructType | None:
-    """Return the schema of local Parquet files, or `None` if only Spark can tell. Saves a Spark job."""
+    """Return the schema of local Parquet files, or `None` if only Spark can infer it. Saves a Spark job."""
     schema = pa.schema(columns)
     # A setting of the session may turn bytes into text, and some times are not supported.
     is_plain = not re.search(r"binary|timestamp\[(ns|us\]|ms\])", str(schema))
@@ -541,7 +541,7 @@ def _schema_of(columns: Sequence[tuple[str, pa.DataType]], files: LogFiles) -> S
 
 
 def _digest(files: LogFiles) -> Input | None:
-    """Return the identity of local files. `None` if large, compressed, or corrupt: Spark reads them then."""
+    """Return the identity of local files, or `None` for large, compressed or corrupt files, which Spark reads."""
     paths = [Path(file) for file in files.files]
     if not files.is_on_disk or any(_COMPRESSED.search(path.name.lower()) for path in paths):
         return None

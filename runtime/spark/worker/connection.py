@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from math import inf, sqrt
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -35,6 +35,7 @@ _WINDOWS = 100
 
 T = TypeVar("T")
 Work = Coroutine[Any, Any, T]
+_Waiting = deque[tuple[Work[T], "Pending"]]
 
 
 class Wait(Enum):
@@ -46,7 +47,7 @@ class Wait(Enum):
 
 
 class ConcurrencyLimit:
-    """The limit of the streams in flight, raised while calls are fast, after Netflix's concurrency-limits."""
+    """Limits the streams in flight. The limit rises while calls are fast, as in Netflix's concurrency-limits."""
 
     def __init__(self, most: int) -> None:
         self.most = max(most, 1)
@@ -183,40 +184,37 @@ class Pending:
 class GroupCommit:
     """Runs coroutines and commits their transactions in groups, because a commit of a file costs more than its writes.
 
-    Each coroutine runs until its first write, and waits. When enough coroutines wait, one commit stores all their
-    transactions, each of which succeeds or fails alone. No lock is held while handlers run.
+    Each coroutine runs until its first write, then waits. When enough coroutines wait, one commit stores all their
+    transactions. Each transaction succeeds or fails on its own. No lock is held while handlers run.
 
     If the commit fails, every coroutine gets the error, and continues with commits of its own. So an unavailable store
     exhausts the retries of each stream as usual.
     """
 
-    def __init__(self) -> None:
-        self.is_collecting = False
+    is_collecting = False
 
     def around(self, table: Table) -> Table:
         """Return a table whose transactions wait for a group commit if they come from a coroutine of `run_all`."""
         return _CollectedTable(table, self) if isinstance(table, MultiPartitionTable) else table
 
     def run_all(self, work: Iterable[Work[T] | Wait], most: int) -> Iterator[T]:
-        streams: _Streams[T] = _Streams(self)
+        waiting: _Waiting[T] = deque()
         may_wait = most
         try:
             for each in work:
                 if each is Wait.FOR_ONE:
-                    before = len(streams.waiting)
-                    while streams.waiting and len(streams.waiting) == before:
-                        yield from streams.commit()
+                    yield from self._commit_until(waiting, max(len(waiting) - 1, 0))
                 elif each is Wait.FOR_ALL:
-                    yield from streams.until_fewer_wait(1)
+                    yield from self._commit_until(waiting, 0)
                 elif each is Wait.FOR_NEXT:
                     may_wait = 1
                 else:
-                    yield from streams.go_on(each, None)
-                    yield from streams.until_fewer_wait(may_wait)
+                    yield from self._go_on(waiting, each, None)
+                    yield from self._commit_until(waiting, may_wait - 1)
                     may_wait = most
-            yield from streams.until_fewer_wait(1)
+            yield from self._commit_until(waiting, 0)
         finally:
-            for coroutine, _ in streams.waiting:
+            for coroutine, _ in waiting:
                 coroutine.close()
 
     def step(self, work: Work[T], answer: TransactionResult | None) -> Pending:
@@ -230,35 +228,27 @@ class GroupCommit:
             raise TypeError("The coroutine awaits something else than a store on this machine.")
         return pending
 
-
-class _Streams(Generic[T]):
-    def __init__(self, group: GroupCommit) -> None:
-        self._group = group
-        self.waiting: deque[tuple[Work[T], Pending]] = deque()
-
-    def go_on(self, work: Work[T], answer: TransactionResult | None) -> Iterator[T]:
-        """Run a coroutine until it waits for a commit; after a failed one, to its end. Yields the result if it ends."""
+    def _go_on(self, waiting: _Waiting[T], work: Work[T], answer: TransactionResult | None) -> Iterator[T]:
+        """Run a coroutine until it waits for a commit. After a failed commit, run it to its end. Yield its result."""
         ended: list[T] = []
         is_alone = isinstance(answer, StoreUnavailableError)
         try:
-            pending = self._group.step(work, answer)
+            pending = self.step(work, answer)
             while is_alone:
                 (answer,) = _commit([pending])
-                pending = self._group.step(work, answer)
-            self.waiting.append((work, pending))
+                pending = self.step(work, answer)
+            waiting.append((work, pending))
         except StopIteration as end:
             ended.append(end.value)
         while ended:
             yield ended.pop()  # releases the memory
 
-    def commit(self) -> Iterator[T]:
-        for answer in _commit([pending for _, pending in self.waiting]):
-            work, _ = self.waiting.popleft()
-            yield from self.go_on(work, answer)
-
-    def until_fewer_wait(self, number: int) -> Iterator[T]:
-        while len(self.waiting) >= number:
-            yield from self.commit()
+    def _commit_until(self, waiting: _Waiting[T], most: int) -> Iterator[T]:
+        """Commit for all waiting coroutines and run them on, until at most `most` of them wait."""
+        while len(waiting) > most:
+            for answer in _commit([pending for _, pending in waiting]):
+                work, _ = waiting.popleft()
+                yield from self._go_on(waiting, work, answer)
 
 
 def _commit(waiting: Sequence[Pending]) -> list[TransactionResult]:
@@ -294,7 +284,7 @@ _connections: dict[tuple[int, int, TablePlace, TablePlace | None], Connection] =
 
 
 class Connection:
-    """One or two tables, and the way to run coroutines on them: with an event loop if a store is on the network."""
+    """Connection to one or two tables. Runs coroutines, with an event loop if a store is on the network."""
 
     def __init__(self, place: TablePlace, other: TablePlace | None = None, *, make: bool = True) -> None:
         self.store = connect(place.store)
@@ -348,7 +338,7 @@ def open_table(
     make: bool = True,
     spark: SparkSession | None = None,
 ) -> Connection:
-    """Return this thread's connection to a table, and to a second one if given. Raises `UsageError`."""
+    """Return this thread's connection to a table, and to a second table if `other` is given. Raises `UsageError`."""
     # The cache key is absolute: a relative path or a variable may have another meaning later.
     place, other = TablePlace(store_url, table_name).for_workers(), other and other.for_workers()
     key = (os.getpid(), threading.get_ident(), place, None if other == place else other)
@@ -370,7 +360,7 @@ def open_current(
     spark: SparkSession,
     make: bool = True,
 ) -> tuple[str, Connection]:
-    """Open a table, or the one that replaced it, and return its name. Costs one more request for each table opened."""
+    """Open a table, or the table that replaced it. Return its name and connection. Costs a request for each table."""
     connection = open_table(store_url, table_name, other, make=make, spark=spark)
     settings = connection.run(TableSettings.of(connection.table))
     if settings.switched_to is None:

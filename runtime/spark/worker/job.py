@@ -56,7 +56,7 @@ class Group:
     handler: str | None
     business_id: str | None  # for routing; the envelopes have the one named in the log
     follows: bool = False  # the previous group belongs to the same stream
-    is_followed: bool = False  # so does the next one
+    is_followed: bool = False  # the next group belongs to the same stream
     envelopes: Envelopes = field(default_factory=Envelopes)
     problems: list[str | None] = field(default_factory=list)  # of invalid envelopes
     text_bytes: int = 0
@@ -72,7 +72,7 @@ class Group:
         return len(self.problems) + deliveries <= MAX_DELIVERIES and self.text_bytes + text <= MAX_TEXT_BYTES
 
     def has_room_for(self, message_id: str) -> bool:
-        """Return whether one more delivery fits. Copies of the last message may double the limits."""
+        """Return whether one more delivery fits. A copy of the last message may exceed the limits, see `HARD_LIMIT`."""
         is_copy = self.envelopes.message_ids[-1:] == [message_id]
         times = HARD_LIMIT if is_copy else 1
         return len(self.problems) < times * MAX_DELIVERIES and self.text_bytes < times * MAX_TEXT_BYTES
@@ -121,7 +121,13 @@ def cut(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[Group | Chunk]
                 yield group
                 group = None
             if isinstance(streams, list):
-                yield _chunk(streams, envelopes, text_before)
+                end = streams[-1].end
+                ids, ends = (
+                    [str(each.business_id) for each in streams],
+                    [each.end - first for each in streams],
+                )
+                size = _size(first, end, text_before)
+                yield Chunk(str(handler), ids, ends, envelopes[first:end], size)
                 continue
             group = group or Group(handler, business_id)
             text = text_before[end] - text_before[first]
@@ -166,12 +172,6 @@ def _chunks(
             yield stream
     if chunk:
         yield chunk
-
-
-def _chunk(streams: Sequence[_Stretch], envelopes: Envelopes, text_before: Sequence[int]) -> Chunk:
-    first, end = streams[0].first, streams[-1].end
-    ids, ends = [str(each.business_id) for each in streams], [each.end - first for each in streams]
-    return Chunk(str(streams[0].handler), ids, ends, envelopes[first:end], _size(first, end, text_before))
 
 
 def _size(first: int, end: int, text_before: Sequence[int]) -> int:
@@ -251,7 +251,7 @@ G = TypeVar("G", bound=Group | Chunk)
 def by_stream(
     given: Iterable[G | Wait], begin: Callable[[], S], work: Callable[[G, S], Coroutine[Any, Any, R]]
 ) -> Iterator[Coroutine[Any, Any, R] | Wait]:
-    """Yield a coroutine for each group, in sequence for one stream, and `Wait` items that bound their memory."""
+    """Yield a coroutine for each group, with `Wait` items that keep a stream in sequence and bound the memory."""
     held = 0
 
     async def within_bounds(group: G, stream: S) -> R:
@@ -281,7 +281,7 @@ def by_stream(
 def prepared(
     group: Group, app: App, limits: MessageLimits, types: Collection[str] | None = None
 ) -> Deliveries | list[Outcome]:
-    """Prepare the deliveries of a group, or return their dead letters if it has no stream."""
+    """Return the prepared deliveries of a group. For a group without a stream, return their dead letters."""
     if group.deliveries is not None:
         return group.deliveries
     handler = app.handlers.get(group.handler or "")
@@ -301,7 +301,7 @@ _frozen: set[int] = set()
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Run the garbage collector rarely within the block, and never on objects made before the first use."""
+    """Context manager that runs the garbage collector rarely, and never on objects made before its first use."""
     # Messages make many objects but no cycles. Scanning them costs a tenth of the time.
     if os.getpid() not in _frozen:
         gc.collect()
@@ -317,7 +317,7 @@ def rare_collections() -> Iterator[None]:
 
 @contextmanager
 def supervising(app: App, options: BatchOptions) -> Iterator[App]:
-    """Yield the app under supervision, which may kill this worker. Spark then retries the worker's task."""
+    """Context manager that yields the app under supervision, which may kill the worker. Spark then retries the task."""
     if threading.current_thread() is not threading.main_thread():
         yield app
         return
@@ -343,7 +343,7 @@ class FoldJob:
 
     @property
     def other_table(self) -> TablePlace | None:
-        """The table that workers open in addition to that of the states."""
+        """The table that workers open in addition to the table of the states."""
         return self.options.other_table
 
     def algorithms(self, given: Dependencies) -> Mapping[str, BatchAlgorithm]:
@@ -387,7 +387,7 @@ class FoldJob:
         yield pa.RecordBatch.from_pydict({"entities": pa.array([finished], pa.int64())})
 
     def sweep(self, latest: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the outcomes of unfinished messages, of single ones only if handled up to `latest` (microseconds)."""
+        """Yield the outcomes of unfinished messages. Skip single messages handled after `latest`, in microseconds."""
         connection, concurrency, dependencies = self.open()
         outboxes = make_outboxes(self.options.algorithm, dependencies)
         work = (outboxes[row["handler"]].unfinished(row["business_id"], latest) for row in rows_of(batches))
@@ -395,7 +395,7 @@ class FoldJob:
             yield to_arrow([Outcomes.of(outcomes)])
 
     def _fold(self, given: Callable[[int], Iterable[Group | Chunk]]) -> Iterator[pa.RecordBatch]:
-        """Process groups and chunks from `given`, called with the maximum of deliveries per stream in a chunk."""
+        """Process the groups and chunks that `given` returns for the maximum of deliveries per stream in a chunk."""
         with supervising(self.app, self.options) if self.is_supervised else nullcontext(self.app) as app:
             connection, concurrency, dependencies = self.open(app)
             algorithms = self.algorithms(dependencies)

@@ -48,7 +48,7 @@ ARROW_OUTCOME = pa.schema(
         ("made_by_number", _NUMBER),
     ]
 )
-"""`delivery` is set if it was not handled: as JSON with its handler, or the line of the log.
+"""`delivery` is set for a delivery that was not handled: JSON with its handler, or the line of the log.
 
 `made_by` and `made_by_number` name the batch that made the version of a duplicate.
 """
@@ -219,7 +219,7 @@ def _delivery(outcome: Outcome) -> str | None:
 
 
 class OutcomeFile(NamedTuple):
-    """A file of outcomes. `routable`: how many outputs the app handles. `metrics`: those of its task, as text."""
+    """A file of outcomes. `routable`: how many outputs the app handles. `metrics`: the metrics of its task, as text."""
 
     name: str
     size: int
@@ -230,7 +230,7 @@ class OutcomeFile(NamedTuple):
 
 
 def totals(parts: Iterable[OutcomeFile]) -> tuple[Mapping[str, int], int]:
-    """Return the counts by status, with the number of outputs as `outputs`, and the number of routable outputs."""
+    """Return the counts by status, plus `outputs` for the number of outputs, and the number of routable outputs."""
     counts: Counter[str] = Counter(outputs=0)
     routable = 0
     for part in parts:
@@ -266,7 +266,7 @@ class PartJob:
     metrics: Metrics = OFF
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the row of the file after the file was fsynced, or nothing without outcomes."""
+        """Yield the row that describes the file, after the file was fsynced. Yield nothing without outcomes."""
         file = OutcomeFileWriter(open_folder(self.folder), self.types, self.metrics)
         try:
             for outcomes in self.fold(batches):

@@ -174,29 +174,6 @@ def run_at_once(place, logs, **options):
         return [each.result() for each in running]
 
 
-class Noted(State):
-    seen: tuple[str, ...] = ()
-
-
-class Note(Message):
-    book: str
-    text: str
-
-
-class Notebook(Handler[Noted]):
-    @handles(by="book")
-    def note(self, state: Noted, message: Note, context: Context) -> Noted:
-        return state.model_copy(update={"seen": (*state.seen, message.text)})
-
-
-app = App(Notebook)
-
-
-def note(text, number, **fields):
-    body = json.dumps({"book": "b", "text": text})
-    return {"message_id": message_id(number), "type": "Note", "body": body, **fields}
-
-
 def test_what_looks_is_a_dead_letter_and_what_does_not_is_handled(place):
     # Given a log in which each second message makes the handler look at the clock or the environment
     hows = ["captured", "now", "dates", "environ", "context", "catch uuid4"]
@@ -259,27 +236,6 @@ def test_the_secret_goes_with_the_table(place, tmp_path):
         keyed.run(log, draws="plain")
     with pytest.raises(UsageError, match="belongs to the app with the handlers Raffle"):
         place.run(log)
-
-
-@pytest.mark.thorough
-def test_a_url_in_a_variable_that_the_workers_do_not_have(place, monkeypatch):
-    # Given the store's url in a variable of this process; the workers were started before it
-    monkeypatch.setenv("STORE_OF_A_TEST", place.store)
-    log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 5)])
-    ids = TablePlace("env:STORE_OF_A_TEST", f"{place.table}ids")
-
-    # When batches run, with each way to name a store
-    outcomes = place.run(log, store="env:STORE_OF_A_TEST")
-    others = place.run(
-        log,
-        store="env:STORE_OF_A_TEST",
-        table=f"{place.table}other",
-        algorithm="deduplication-store",
-        deduplication_store=ids,
-    )
-
-    # Then both found it
-    assert by_status(outcomes) == by_status(others) == {("ShootingRange", "processed"): 2}
 
 
 def test_a_secret_is_not_in_what_a_job_looks_like(place):

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
 
 from eventstore import InterceptedTable, connect, drive
 from handlers import App, Context, Handler, Message, State, handles
@@ -16,53 +13,22 @@ from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, BatchRefusedError
 from runtime.ledger.ledger import Ledger
 from runtime.spark.worker.connection import open_table
-from tests.integration.spark.conftest import Place
 from tests.support.faults import CountCalls
 from tests.support.logs import fire, generated, row, start, write_lines
 from tests.support.outcomes import all_outcomes, by_status, published, statuses
 
 
-@dataclass(frozen=True)
-class Published:
-    """A batch that was published, and the calls of its workers."""
+def test_running_it_again_returns_what_was_published(place):
+    log = generated(place.folder / "log.jsonl", games=5, messages=50)
+    outcomes = place.run(log, batch_id="night", cascade=True)
+    copied = shutil.copy(log, place.folder / "copied.jsonl")
 
-    place: Place
-    log: str
-    outcomes: DataFrame
-    counter: CountCalls
+    for each in (log, copied):
+        again = place.run(each, batch_id="night", cascade=True, wrap=CountCalls(str(place.folder)))
 
-    def run(self, **options: Any) -> DataFrame:
-        return self.place.run(**{"messages": self.log, "batch_id": "night", "cascade": True, **options})
-
-
-@pytest.fixture(scope="module")
-def batch(lasting_place: Place) -> Published:
-    log = generated(lasting_place.folder / "log.jsonl", games=5, messages=50)
-    counter = CountCalls(str(lasting_place.folder))
-    outcomes = lasting_place.run(log, batch_id="night", cascade=True, wrap=counter)
-    return Published(lasting_place, log, outcomes, counter)
-
-
-@pytest.mark.thorough
-def test_the_outcomes_are_read_from_what_was_written(batch):
-    # When the outcomes of a batch that has run are looked at twice, and sorted
-    calls = batch.counter.calls("query") + batch.counter.calls("query_each")
-    assert batch.outcomes.count() == batch.outcomes.orderBy("message_id").count()
-    assert by_status(batch.outcomes)["ShootingRange", "processed"] == 50
-    batch.outcomes.toPandas()
-
-    # Then no handler ran again
-    assert batch.counter.calls("query") + batch.counter.calls("query_each") == calls > 0
-
-
-@pytest.mark.parametrize("is_copied", [False, True])
-def test_running_it_again_returns_what_was_published(batch, tmp_path, is_copied):
-    log = shutil.copy(batch.log, tmp_path / "copied.jsonl") if is_copied else batch.log
-    again = batch.run(messages=log, wrap=CountCalls(str(tmp_path)))
-
-    # Nothing is handled, and the outcomes are those of the first time
-    assert all_outcomes(again) == all_outcomes(batch.outcomes)
-    assert not list(tmp_path.glob("*.calls"))
+        # Nothing is handled, and the outcomes are those of the first time
+        assert all_outcomes(again) == all_outcomes(outcomes)
+        assert not list(place.folder.glob("*.calls"))
 
 
 @pytest.mark.thorough

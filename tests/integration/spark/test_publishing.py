@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -44,15 +42,6 @@ def append(file, output):
     """Note in a file of its own for each worker what it was given."""
     with Path(f"{file}.{os.getpid()}").open("a") as opened:
         opened.write(f"{output!r}\n")
-
-
-def append_but_die_once(file, output):
-    """Die in the middle of a game, if nobody has."""
-    append(file, output)
-    if output.message_id == "g4-2":
-        with suppress(FileExistsError):
-            file.touch(exist_ok=False)
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def append_but_for_a_game(file, output):
@@ -115,21 +104,6 @@ def target_named(name, file, options, send=append):
 def with_keys(store, table=TABLE):
     """Return the options that workers get."""
     return TargetOptions(keys=store, keys_table=table, batch_id=BATCH)
-
-
-@pytest.mark.connect
-@pytest.mark.thorough
-def test_a_worker_that_is_killed_loses_nothing_and_repeats_at_most_what_was_under_way(spark, store, tmp_path):
-    file = tmp_path / "sent"
-    options = PublishOptions(slices=SLICES, lease=timedelta(seconds=2), concurrency=1)
-
-    to = partial(target, file, send=append_but_die_once)
-    publish_on_spark(spark, BATCH, to, store=store, table=TABLE, options=options)
-
-    assert file.exists()
-    lines = noted(file)
-    assert len(set(lines)) == GAMES * EACH
-    assert 1 <= len(lines) - GAMES * EACH <= TargetOptions().concurrency
 
 
 @pytest.mark.connect

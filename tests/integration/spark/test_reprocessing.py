@@ -109,34 +109,6 @@ def test_it_resumes_with_its_id(place: Place, paid: str, step: str) -> None:
 
 
 @pytest.mark.thorough
-def test_a_switch_waits_for_what_came_in_and_can_be_undone_until_a_batch(
-    place: Place, paid: str, tmp_path: Path
-) -> None:
-    again(place, paid, "fee")
-    later = log(tmp_path / "later.jsonl", [(0, 70), (5, 1)], 100)
-    place.run(later, cascade=True)
-
-    with pytest.raises(UsageError, match="not reprocessed"):
-        drive(switched(place, place.table, "second"))
-    again(place, [paid, later], "fee")
-    before = histories(open_table(place.store, place.table).table)
-    drive(switched(place, place.table, "second"))
-    after = histories(open_table(place.store, "second").table)
-    assert after.keys() == before.keys()
-    drive(switched(place, "second", place.table))
-    drive(switched(place, place.table, "second"))
-    assert after == histories(open_table(place.store, "second").table)
-    place.app = bank("fee")
-    last = place.run(log(tmp_path / "last.jsonl", [(0, 70), (0, 60)], 200), cascade=True)
-    assert {each.status for each in last.collect()} == {"processed"}
-    assert before == histories(open_table(place.store, place.table).table)
-    repeated = place.run([paid, later], cascade=True)
-    assert {each.status for each in repeated.collect()} <= {"duplicate", "dead_letter"}
-    with pytest.raises(UsageError, match="would lose that"):
-        drive(switched(place, "second", place.table))
-
-
-@pytest.mark.thorough
 def test_an_output_whose_cause_is_in_no_log_does_not_count_as_gone(
     place: Place, paid: str, tmp_path: Path
 ) -> None:

@@ -2,30 +2,26 @@
 
 import asyncio
 import itertools
-import os
 import random
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pytest
-from pyarrow import dataset, parquet
+from pyarrow import dataset
 from pyspark.sql import functions as sf
 
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.batch_options import BatchOptions
 from runtime.cli.commands.outcomes import open_outcomes
 from runtime.errors import BatchFailedError, BatchRefusedError
-from runtime.file_systems import open_folder, within
-from runtime.ledger.ledger import BatchRecord
+from runtime.file_systems import open_folder
+from runtime.ledger.ledger import BatchRecord, BatchStatus
 from runtime.outcome_files import OutcomeFilter
 from runtime.spark import Batch, outputs, run_batch
 from runtime.spark import batch as rounds
@@ -38,9 +34,12 @@ from tests.support.clocks import FrozenClock
 from tests.support.done_batches import started
 from tests.support.faults import FailOnceAfterWriting, KillOnceAmidAFile, as_outcomes
 from tests.support.logs import fire, row, start, write_lines
-from tests.support.outcomes import all_outcomes, by_status, published
-from tests.support.processes import REPOSITORY
-from tests.support.rounds import Driver, Steps, all_steps, follow, ledger_of, overtake
+from tests.support.outcomes import by_status, published
+from tests.support.rounds import (
+    Steps,
+    all_steps,
+    overtake,
+)
 
 
 class Ping(Message):
@@ -217,9 +216,6 @@ def test_a_store_on_the_network_can_be_used_from_a_notebook(azurite_url):
     assert asyncio.run(cell()) is None
 
 
-KEY = ["message_id", "status", "reason", "delivery"]
-
-
 def mixed_log(place: Place, chance: random.Random) -> str:
     """Write a log of hits, misses, duplicates and messages that cannot be handled."""
     rows = [start(1, 5)]
@@ -250,34 +246,6 @@ def test_what_the_ledger_counts_is_what_the_files_hold(place, chance):
     assert {path.name for path in Path(place.out).iterdir()} == {"batch_id=night"}
 
 
-@pytest.mark.thorough
-def test_they_look_as_if_spark_had_written_them(place, chance):
-    run(place, mixed_log(place, chance), partitions=2)
-    files = Path(place.out) / "batch_id=night" / "round=0"
-
-    # Given the same rows, written by Spark
-    theirs = place.folder / "theirs"
-    place.spark.read.parquet(str(files)).write.parquet(str(theirs / "batch_id=night" / "round=0"))
-
-    # Then Spark, pyarrow and pandas read the same from both: names, types, nullability and rows
-    of_spark = [place.spark.read.parquet(str(folder)) for folder in (place.out, theirs)]
-    assert of_spark[0].schema == of_spark[1].schema
-    assert all_outcomes(of_spark[0]) == all_outcomes(of_spark[1])
-    tables = [parquet.read_table(folder) for folder in (place.out, theirs)]
-    assert tables[0].schema.remove_metadata() == tables[1].schema.remove_metadata()
-    frames = [each.to_pandas() for each in tables] + [pd.read_parquet(place.out)]
-    sorted_frames = [each.sort_values(KEY, ignore_index=True) for each in frames]
-    for each in sorted_frames[1:]:
-        pd.testing.assert_frame_equal(sorted_frames[0], each)
-
-    # ... and the files have the same columns, level by level
-    columns = [
-        str(parquet.ParquetFile(next(folder.rglob("*.parquet"))).schema).split("\n")[2:]
-        for folder in (files, theirs)
-    ]
-    assert columns[0] == columns[1]
-
-
 def killed_amid_its_file(staged: str, marker: str) -> Fold:
     return PartJob(KillOnceAmidAFile(marker), staged, ()).run
 
@@ -290,7 +258,9 @@ def failed_after_its_file(staged: str, marker: str) -> Fold:
     "fault", [failed_after_its_file, pytest.param(killed_amid_its_file, marks=pytest.mark.thorough)]
 )
 def test_what_a_worker_left_behind_is_not_seen(place, fault):
-    folders = BatchFolders(place.spark, started(place.out))
+    moment = datetime(2026, 3, 1, tzinfo=UTC)
+    record = BatchRecord("night", "", place.out, "token", BatchStatus.STARTED, 0, moment, moment, {})
+    folders = BatchFolders(place.spark, record)
     attempt, marker = folders.stage(), place.folder / "died"
     staged = folders.staged(attempt)
 
@@ -314,26 +284,6 @@ def test_what_a_worker_left_behind_is_not_seen(place, fault):
 @pytest.fixture
 def out(object_store: str) -> str:
     return object_store
-
-
-@pytest.mark.thorough
-def test_a_driver_that_is_killed_at_any_step_leaves_no_part_and_is_followed_by_one_that_ends_the_work(
-    out, tmp_path
-):
-    # Given drivers, each of which was killed at another step
-    command = [sys.executable, "-m", "tests.support.rounds", out, str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    ended = subprocess.run(
-        command, capture_output=True, text=True, cwd=REPOSITORY, env=environment, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    killed = int(ended.stdout)
-    assert killed > 7
-
-    # When each is followed by another, then nobody has seen a part, and all of the round is there
-    for number in range(killed):
-        driver = partial(Driver, ledger=ledger_of(tmp_path, number))
-        assert not follow(driver, within(out, f"step-{number}"))
 
 
 @pytest.mark.thorough

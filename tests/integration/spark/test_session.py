@@ -102,16 +102,6 @@ def test_an_app_that_cannot_be_sent(place, tmp_path, monkeypatch):
 
 
 @pytest.mark.thorough
-def test_an_app_that_was_shipped(place, tmp_path, monkeypatch):
-    place.app = own_app(tmp_path, monkeypatch, "shipped")
-    place.spark.addArtifacts(str(tmp_path / "shipped.py"), pyfile=True)
-
-    outcomes = place.run(write_lines(place.folder / "log.jsonl", [DEPOSITED]))
-
-    assert by_status(outcomes) == {("Account", "processed"): 1}
-
-
-@pytest.mark.thorough
 def test_workers_without_this_package(tmp_path):
     # Given a session whose workers run the interpreter without what is installed beside it
     python = tmp_path / "python"

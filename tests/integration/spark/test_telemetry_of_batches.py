@@ -87,22 +87,6 @@ def test_outputs_of_a_batch_carry_the_trace_of_their_messages(place):
 
 
 @pytest.mark.thorough
-def test_a_batch_that_stops_between_rounds_counts_each_of_them_once(place):
-    before, after, given = Metrics(), Metrics(), log(place)
-
-    def stop(step: str) -> None:
-        if step.startswith("Round 1: handling"):
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        place.run(given, cascade=True, batch_id="night", metrics=before, step=stop)
-    place.run(given, cascade=True, batch_id="night", metrics=after)
-
-    assert messages(before) | messages(after) == FIRST
-    assert not messages(before).keys() & messages(after).keys()
-
-
-@pytest.mark.thorough
 def test_outcomes_that_are_made_again_are_not_counted_again(place):
     metrics, given = Metrics(), log(place)
     steps = itertools.count()

@@ -3,8 +3,9 @@
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,11 +21,10 @@ from runtime.spark.session import (
     keep_job_settings,
     master_of,
     may_be_local,
+    ship,
 )
 from runtime.spark.start import DEFAULT_MASTER, _settings, connect_session, with_retries
-from runtime.spark.streaming import run_stream
 from runtime.spark.worker.connection import check_scope
-from samples.shooting_range import app
 
 PLAN = "== Physical Plan ==\n*(1) Range (0, 1, step=1, splits=12)\n"
 
@@ -100,14 +100,6 @@ def test_a_server_that_is_not_there_is_told_at_once():
         connect_session("sc://127.0.0.1:99999")
 
 
-def test_a_stream_is_refused_where_its_micro_batches_would_run_elsewhere(tmp_path):
-    frame: Any = SimpleNamespace(sparkSession=of_connect("localhost"), isStreaming=True)
-    place: Any = {"store": f"sqlite:///{tmp_path}/store.db", "table": "games", "out": str(tmp_path / "out")}
-    with pytest.raises(UsageError, match="Spark Connect would run them on its server"):
-        run_stream(frame, app, query="q", checkpoint=str(tmp_path / "checkpoint"), **place)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("given", "used"),
     [
@@ -181,12 +173,7 @@ SQLSTATE: 38000"""
     ],
 )
 def test_the_last_error_counts(raised, told):
-    assert explain(Exception(TRACE.format(raised=raised))) == told
-
-
-def test_it_says_how_to_go_on():
-    told = explain(Exception("no trace at all"), "Nothing is lost.")
-    assert told == "no trace at all. Nothing is lost."
+    assert explain(Exception(TRACE.format(raised=raised)), "Go on.") == f"{told} Go on."
 
 
 PLANTED = ("socketserver", "json", "queue", "pyarrow", "pandas", "runtime", "eventstore")
@@ -221,9 +208,48 @@ def test_a_worker_of_spark_finds_apps_there_and_nothing_else(folder):
     )
 
     assert done.stdout == "True\n", done.stderr
-
-
-def test_the_path_of_an_app_ends_with_the_working_directory(folder):
-    path = _settings("local[1]", {})[f"{_ENVIRONMENT}PYTHONPATH"].split(os.pathsep)
-
+    path = settings[f"{_ENVIRONMENT}PYTHONPATH"].split(os.pathsep)
     assert path.index(str(folder)) == len(path) - 1
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "sent"),
+    [
+        ("raffle", ["raffle.py", "other.py"], ["raffle.py"]),
+        (
+            "shop.orders.events",
+            ["shop/__init__.py", "shop/orders/events.py", "shop/notes.txt"],
+            ["shop/__init__.py", "shop/orders/events.py"],
+        ),
+        *((name, [], []) for name in ("json", "pydantic", "sys", "nowhere")),  # installed, or of no file
+    ],
+)
+def test_an_app_that_is_not_installed_is_sent_to_workers_as_a_module_or_whole_package(
+    tmp_path, monkeypatch, name, files, sent
+):
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(f"# {file}")
+    top = name.partition(".")[0]
+    if files:
+        module: Any = ModuleType(top)
+        module.__file__ = str(tmp_path / f"{top}.py")
+        if (tmp_path / top).is_dir():
+            module.__path__ = [str(tmp_path / top)]
+        monkeypatch.setitem(sys.modules, top, module)
+    archives: dict[str, list[str]] = {}
+
+    def add(path: str, *, pyfile: bool) -> None:
+        assert pyfile
+        with zipfile.ZipFile(path) as archive:
+            archives[path] = archive.namelist()
+
+    spark: Any = SimpleNamespace(addArtifacts=add)
+    assert ship(spark, name) is bool(sent)
+    assert list(archives.values()) == [sent] * bool(sent)
+
+    if sent:  # other content has another name
+        (tmp_path / files[0]).write_text("# changed")
+        ship(spark, name)
+        ship(spark, name)
+        assert len(archives) == 2

@@ -30,7 +30,6 @@ from runtime.spark.scan import Task
 from runtime.spark.truncation import TruncationJob, TruncationOptions, holding
 from runtime.spark.worker.connection import Connection
 from runtime.versions import limits
-from runtime.versions import stream as listing
 from runtime.versions.stream import summaries
 from tests.support.clocks import FrozenClock
 from tests.unit.runtime.diary import misbehave, ponder
@@ -121,13 +120,6 @@ def test_without_rules_each_stream_is_cut_by_its_policy_and_none_that_is_held(pl
     }
 
 
-def test_streams_without_a_policy_are_left_alone(place, table):
-    drive(Policies(table, CLOCK, PATIENCE).set_rules(Scope("Other"), RetentionRules(older_than=30 * DAY)))
-
-    assert kinds(run(job(place, older_than=None))) == {("Diary", None, None): 12}
-    assert cut_streams(table) == set()
-
-
 @pytest.mark.parametrize("scope", [Scope(), Scope("Diary"), Scope("Diary", "05")])
 def test_rules_that_are_given_count_in_place_of_policies_but_for_holds(place, table, scope):
     policies = Policies(table, CLOCK, PATIENCE)
@@ -138,21 +130,6 @@ def test_rules_that_are_given_count_in_place_of_policies_but_for_holds(place, ta
 
     held = {"05"} if scope.business_id else {f"{each:02}" for each in range(12)}
     assert cut_streams(table) == {f"{each:02}" for each in range(12)} - held
-
-
-def test_keys_are_read_page_by_page_while_streams_are_cut(place, table, monkeypatch):
-    monkeypatch.setattr(listing, "PAGE_SIZE", 5)
-    monkeypatch.setattr("eventstore.port.PAGE_SIZE", 5)
-    calls: list[str] = []
-
-    def watch(around: Table) -> Table:
-        return InterceptedTable(around, before=lambda name, *_: calls.append(name))
-
-    rows = run(job(place, wrap=watch, in_flight=1))
-
-    assert kinds(rows) == {("Diary", "given", "open_batch"): 12}
-    assert calls.count("scan") > 1
-    assert calls.index("transact") < max(number for number, name in enumerate(calls) if name == "scan")
 
 
 def test_a_worker_whose_lease_was_taken_over_stops_before_its_next_streams(place, table, monkeypatch):

@@ -18,8 +18,8 @@ from handlers.context import message_codec
 from runtime.errors import BatchFailedError, UsageError
 from runtime.messages.envelope import Envelope, Envelopes
 from runtime.messages.sizes import MessageLimits, find_excesses
-from runtime.spark import dead_letters, outputs
-from runtime.spark.logs.normalise import first_of, normalise, text, texts
+from runtime.spark import dead_letters
+from runtime.spark.logs.normalise import normalise, text, texts
 from runtime.spark.logs.read import open_log
 from runtime.spark.session import job_settings
 from samples.shooting_range.handlers import ShootingRange
@@ -213,12 +213,12 @@ REFUSED = [
 
 
 def test_each_line_is_one_message_or_a_problem(spark):
-    log = spark.createDataFrame([(text,) for text in [*READ, *REFUSED]], "line string")
+    log = spark.createDataFrame([(text,) for text in [*READ, *REFUSED, None]], "line string")
 
     found = normalise(log).collect()
 
     assert [row["message_id"] for row in found if not row["problem"]] == list(READ.values())
-    assert [row["line"] for row in found if row["problem"]] == REFUSED
+    assert [row["line"] for row in found if row["problem"]] == [*REFUSED, "null"]
 
 
 class Priced(Message):
@@ -269,48 +269,18 @@ GIVEN = [ODD, {"one": "1"}, {}, None]
 COLUMNS = "message_id string, type string, body string, sequence long, headers map<string,string>"
 
 
-class Nothing(State):
-    pass
+def test_headers_are_texts_of_any_characters_and_of_two_of_one_name_the_last(spark, tmp_path):
+    rows = [fire(number, 5, headers=headers) for number, headers in enumerate(GIVEN)]
+    twice = json.dumps(fire(5, 5, headers={"a": "last"})).replace('{"a"', '{"a": "first", "a"')
+    lines = write_lines(
+        tmp_path / "log.jsonl", [*rows, fire(4, 5, headers={"here": "x", "gone": None}), twice]
+    )
 
+    found = normalise(open_log(spark, lines).rows).orderBy("message_id").collect()
 
-class Sent(Message):
-    echo: str
-
-
-class Heard(Message):
-    echo: str
-
-
-class Echo(Handler[Nothing]):
-    @handles(by="echo")
-    def answer(self, state: Nothing, message: Sent, context: Context) -> Nothing:
-        context.publish(Heard(echo=message.echo), headers=context.headers)
-        return state
-
-
-echo = App(Echo)
-
-
-def sent(number, headers):
-    return row(number, "Sent", {"echo": str(number)}, headers=headers)
-
-
-def test_headers_are_texts_of_any_characters_and_of_two_of_one_name_the_last(place):
-    place.app = echo
-    rows = [sent(number, headers) for number, headers in enumerate(GIVEN)]
-    twice = json.dumps(sent(5, {"a": "last"})).replace('{"a"', '{"a": "first", "a"')
-    more = [sent(4, {"here": "x", "gone": None}), twice]
-
-    outcomes = place.run(write_lines(place.folder / "log.jsonl", [*rows, *more]))
-
-    (letter,) = dead_letters(outcomes).collect()
-    assert (letter.message_id, "gone" in letter.error) == (message_id(4), True)
-    found = outputs(outcomes).select("body", "headers").collect()
-    assert {int(json.loads(output.body)["echo"]): output.headers for output in found} == {
-        **{number: headers or {} for number, headers in enumerate(GIVEN)},
-        5: {"a": "last"},
-    }
-    columns = normalise(place.spark.createDataFrame(rows, COLUMNS)).orderBy("sequence").collect()
+    assert [row["headers"] for row in found] == [*GIVEN, None, {"a": "last"}]
+    assert [row["problem"] for row in found if row["problem"]] == [found[4]["problem"]]
+    columns = normalise(spark.createDataFrame(rows, COLUMNS)).orderBy("message_id").collect()
     assert [row["headers"] for row in columns] == GIVEN
 
 
@@ -497,13 +467,3 @@ def test_texts_are_what_they_were_on_a_session_that_reads_them_otherwise_too(spa
             assert spark.range(1).selectExpr(f"array({texts(_HOSTILE)}) AS found").first().found == _HOSTILE
     finally:
         spark.conf.unset(name)
-
-
-def test_the_first_case_that_holds_gives_the_value(spark):
-    cases = [("id = 1", "'one'"), ("id < 3", "'few'")]
-    columns = [first_of(cases), first_of(cases, text("many")), first_of([], "id")]
-
-    rows = spark.range(0, 4, 1, 1).selectExpr(*columns).collect()
-
-    assert [row[0] for row in rows] == ["few", "one", "few", None]
-    assert [tuple(row)[1:] for row in rows] == [("few", 0), ("one", 1), ("few", 2), ("many", 3)]

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from runtime.cli.checks import check_log, check_source
 from runtime.errors import LogError, UsageError
 from runtime.messages.records import AS_JSON
-from runtime.spark import run_stream, verify
+from runtime.spark import run_stream
 from runtime.spark.logs.normalise import normalise
 from runtime.spark.logs.read import _schema_of, describe_input, find_on_disk, open_log, write_log
 from runtime.spark.streaming import open_source
@@ -31,7 +31,6 @@ ROWS = [start(1, 5), fire(2, 5)]
 IDS = [row["message_id"] for row in ROWS]
 PLAIN = {"message_id": ["a"], "type": ["FireAt"], "body": ["{}"]}
 NAMES = "message_id string, type string, body string"
-COLUMNS = f"{NAMES}, headers map<string,string>, business_id string, sequence bigint, enqueued_at timestamp"
 MICROS = 1_767_225_600_000_000
 
 
@@ -302,12 +301,6 @@ def test_files_that_contradict_each_other_are_no_log(spark, tmp_path, door, one,
         through(spark, door, tmp_path, one, other)
 
 
-def test_a_body_of_a_file_may_have_fields_that_others_lack(spark, tmp_path):
-    bodies = [{"body": pa.array([{"a": 1}])}, {"body": pa.array([{"b": {"c": "x"}, "a": 2}])}]
-    rows = through(spark, "folder", tmp_path, *bodies)
-    assert [json.loads(row["body"]) for row in rows] == [{"a": 1}, {"a": 2, "b": {"c": "x"}}]
-
-
 def test_a_stream_reads_columns_that_come_later(spark, tmp_path):
     written(tmp_path / "0.parquet", **PLAIN)
     stream = open_source(spark, str(tmp_path), "parquet").writeStream.format("memory").queryName("later")
@@ -337,13 +330,6 @@ def test_its_messages_are_counted_as_spark_does(spark, tmp_path, data):
     named = describe_input(log)
     assert named.name.startswith("digest ")
     assert named.messages == log.rows.count()
-
-
-@pytest.mark.thorough
-def test_lines_that_spark_has_written_are_read_here(spark, tmp_path):
-    spark.createDataFrame([("a", "FireAt", "{}")], NAMES).coalesce(1).write.json(str(tmp_path / "log.jsonl"))
-    assert list((tmp_path / "log.jsonl").glob(".part-*.crc"))
-    assert describe_input(open_log(spark, tmp_path / "log.jsonl")).name.startswith("digest ")
 
 
 def test_tables_are_one_log_whatever_the_order_of_their_rows_and_another_with_other_rows(spark):
@@ -519,30 +505,6 @@ def test_what_dicts_of_pandas_hold_is_json(spark, tmp_path):
         assert [json.loads(row["body"])["x"] for row in found] == [[expected] for _, expected in IN_JSON]
 
 
-def test_a_null_in_a_column_that_is_needed_is_a_dead_letter(place):
-    given = {"message_id": "{}", "type": "Other", "body": "{}"}
-    names = [each.split()[0] for each in COLUMNS.split(", ")]
-    rows = [
-        tuple(None if each == lacking else given.get(each, "").format(lacking) or None for each in names)
-        for lacking in names
-    ]
-    log = place.spark.createDataFrame(rows, COLUMNS)
-
-    found = {row.message_id: row for row in place.run(log).collect()}
-
-    needed = {None, "type", "body"}  # one without a message_id has none
-    assert {name: row.reason for name, row in found.items()} == {
-        name: "invalid_envelope" if name in needed else "unknown_type" for name in {None, *names[1:]}
-    }
-    assert all(row.delivery for row in found.values())
-    (line,) = normalise(place.spark.createDataFrame([(None,)], "line string")).collect()
-    assert line["problem"]
-    assert line["line"]
-
-
-# Each door makes the checks of all others.
-
-
 def lines(folder, **changes):
     """Make a log of one line, in which None leaves a column out."""
     row = {name: value for name, value in {**ROWS[0], **changes}.items() if value is not None}
@@ -607,37 +569,16 @@ def command(place, log):
 def command_of_streams(place, log):
     form: Any = "json" if any(log.rglob("*.jsonl")) else "parquet"
     check_source(str(log), form, "local[2]", {}, AS_JSON)
-    streamed(place, open_source(place.spark, str(log), form))
-
-
-def streamed(place, df):
     where = {"store": place.store, "table": place.table, "out": place.out, "query": "q"}
-    checkpoint = str(place.folder / "checkpoint")
+    df, checkpoint = open_source(place.spark, str(log), form), str(place.folder / "checkpoint")
     run_stream(df, place.app, **where, checkpoint=checkpoint, trigger="available-now").awaitTermination()
 
 
-def verified(place, log):
-    return verify(place.spark, str(log), place.app, store=place.store, table=place.table)
+def batch(place, log):
+    place.run(log)
 
 
-def read_as(place, log, reader):
-    return reader.schema(place.spark.read.parquet(str(log)).schema).parquet(str(log))
-
-
-OF_PATHS = {
-    "run_batch": lambda place, log: place.run(log),
-    "verify": verified,
-    "issue": lambda place, log: place.issue(log),
-    "stream": command_of_streams,
-}
-OF_TABLES = {
-    "DataFrame": lambda place, log: place.run(read_as(place, log, place.spark.read)),
-    "streaming DataFrame": lambda place, log: streamed(place, read_as(place, log, place.spark.readStream)),
-    "Arrow": lambda place, log: place.run(pq.read_table(log)),
-    "pandas": lambda place, log: place.run(pq.read_table(log).to_pandas()),
-}
-OFTEN = {"command", "run_batch"}
-AT_STREAMS = {"Delta", "lines without type", "contradicting", "floats"}
+OFTEN_IN_STREAMS = {"Delta", "lines without type", "contradicting", "floats"}
 
 
 @pytest.mark.parametrize(
@@ -646,15 +587,14 @@ AT_STREAMS = {"Delta", "lines without type", "contradicting", "floats"}
         pytest.param(
             door,
             make,
-            marks=[] if name in OFTEN or ("stream" in name and what in AT_STREAMS) else pytest.mark.thorough,
-            id=f"{name}-{what}",
+            marks=pytest.mark.thorough if door is command_of_streams and what not in OFTEN_IN_STREAMS else [],
+            id=f"{door.__name__}-{what}",
         )
-        for doors, makes in [
-            ({"command": command}, ON_DISK | {"nothing": lambda folder: touch(folder, "a.jsonl")}),
-            (OF_PATHS, ON_DISK | COLUMNS_AMISS | BOTH),
-            (OF_TABLES, COLUMNS_AMISS),
+        for door, makes in [
+            (command, ON_DISK | {"nothing": lambda folder: touch(folder, "a.jsonl")}),
+            (batch, ON_DISK | COLUMNS_AMISS | BOTH),
+            (command_of_streams, ON_DISK | COLUMNS_AMISS | BOTH),
         ]
-        for name, door in doors.items()
         for what, make in makes.items()
     ],
 )
@@ -663,5 +603,5 @@ def test_what_is_no_log_is_refused_at_each_door_before_the_ledger(place, door, m
     with pytest.raises(LogError):
         door(place, place.folder / "log")
     assert not Path(place.out).exists()
-    assert door is not OF_PATHS["run_batch"] or not (place.folder / "store.db").exists()
+    assert door is not batch or not (place.folder / "store.db").exists()
     assert place.batches() == []

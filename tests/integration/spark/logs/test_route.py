@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
-from uuid import UUID
 
 import msgpack
 import pytest
@@ -27,11 +26,10 @@ from runtime.spark.logs import normalise as log_module
 from runtime.spark.logs.normalise import FieldPath as KeyPath
 from runtime.spark.logs.normalise import canonical, find, normalise, read, route
 from runtime.spark.logs.read import open_log
-from runtime.spark.session import job_settings
 from samples.shooting_range import app as shooting_range
 from tests.integration.spark.conftest import Place
 from tests.integration.spark.test_rounds import Friend, Listener
-from tests.support.logs import GAME, fire, generated, message_id, row, start, write_lines
+from tests.support.logs import fire, generated, message_id, row, write_lines
 from tests.support.outcomes import heads, statuses
 from tests.unit.runtime.tables import memory_table
 
@@ -62,23 +60,6 @@ class ByLevel(Handler[Score]):
 
 
 app = App(ByName, ByLevel)
-
-
-def test_every_spelling_of_a_uuid_is_the_same_game_and_the_same_message(place):
-    # Given one game, and one of its messages, spelled as no two systems spell them
-    plain = GAME.replace("-", "")
-    spellings = [GAME, GAME.upper(), "{" + GAME + "}", plain, plain.upper(), f"urn:uuid:{GAME}"]
-    rows = [start(number, number, game) for number, game in enumerate(spellings)]
-    copies = [{**start(9, 5), "message_id": each} for each in spellings[:4]]
-
-    # When a batch runs
-    found = statuses(place.run(write_lines(place.folder / "log.jsonl", [*rows, *copies])))
-
-    # Then there is one stream with all versions, and one for the copies
-    assert found[GAME] == ["duplicate", "duplicate", "duplicate", "processed"]
-    assert {key: versions for key, (versions, _) in heads(place.store, place.table).items()} == {
-        f"ShootingRange-{GAME}": len(spellings) + 1
-    }
 
 
 def test_java_spells_ids_as_python_does(spark):
@@ -125,20 +106,6 @@ def test_names_with_any_character_have_streams_of_their_own_and_of_duplicate_key
     # One that is too long or empty is a dead letter, and an empty one that the log gives is none.
     ends = [found[message_id(number)] for number in (len(NAMES), len(NAMES) + 1, 21)]
     assert ends == [["key_too_long"], ["no_business_id"], ["processed"]]
-
-
-def test_bodies_may_be_msgpack_when_the_log_names_the_business_id(place):
-    # Given a log whose bodies are msgpack
-    rows = [
-        (f"m{n}", "StartNewRound", bytearray(msgpack.packb({"game_id": GAME, "position": n})), GAME)
-        for n in range(3)
-    ]
-    log = place.spark.createDataFrame(rows, "message_id string, type string, body binary, business_id string")
-
-    # When a batch runs, then they are handled
-    assert statuses(place.run(log)) == {f"m{n}": ["processed"] for n in range(3)}
-    ((versions, state),) = heads(place.store, place.table).values()
-    assert (versions, json.loads(state)["target_position"]) == (3, 2)
 
 
 TOP, NESTED = ("id",), ("player", "name")
@@ -274,17 +241,6 @@ def test_messages_are_shuffled_once_and_split_no_stream(place):
     assert routed.rdd.getNumPartitions() == 3
 
 
-@pytest.mark.thorough
-def test_a_session_without_hints_shuffles_all_the_same(place):
-    log = generated(place.folder / "log.jsonl", games=1, messages=10)
-    session = place.spark.newSession()
-    session.conf.set("spark.sql.optimizer.disableHints", "true")
-
-    with job_settings(session):
-        routed = route(normalise(open_log(session, log).rows), shooting_range, 3)
-        assert routed.rdd.getNumPartitions() == 3
-
-
 def test_what_takes_long_is_computed_once_for_a_row_however_many_handlers_ask_for_a_business_id(place):
     log = generated(place.folder / "log.jsonl", games=1, messages=10)
     rows = normalise(open_log(place.spark, log).rows)
@@ -327,41 +283,3 @@ def test_copies_stand_together_at_the_smallest_position_of_any_of_them(place):
         (message_id(2), 2),
         (message_id(2), 5),
     ]
-
-
-class Hit(Message):
-    game_id: UUID
-
-
-class TargetHit(Message, aliases=("Hit",)):
-    game_id: UUID
-
-
-class Shots(State):
-    count: int = 0
-
-
-class Board(Handler[Shots]):
-    @handles(by="game_id")
-    def hit(self, state: Shots, message: Hit, context: Context) -> Shots:
-        return Shots(count=state.count + 1)
-
-
-class NewBoard(Handler[Shots], name="Board"):
-    @handles(by="game_id")
-    def hit(self, state: Shots, message: TargetHit, context: Context) -> Shots:
-        return Shots(count=state.count + 1)
-
-
-def shots(type_: str, *numbers: int):
-    return [row(number, type_, {"game_id": GAME.upper()}) for number in numbers]
-
-
-def test_the_old_name_of_a_type_is_one_by_its_alias_alone(spark):
-    log = spark.createDataFrame(
-        shots("Hit", 1) + shots("Struck", 2), "message_id string, type string, body string"
-    )
-
-    routed = route(normalise(log), App(NewBoard), 1).collect()
-
-    assert {row.type: row.handler for row in routed} == {"Hit": "Board", "Struck": None}

@@ -11,12 +11,10 @@ import pytest
 
 from benchmarks.games import by_game, routed_batches
 from eventstore import InterceptedTable, Table
-from runtime.batch_options import BatchOptions, TablePlace, VerifyOptions
+from runtime.batch_options import BatchOptions
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Outcomes, Output, Status
-from runtime.messages.sizes import size_of, size_of_headers
-from runtime.spark.verification import VerifyJob
 from runtime.spark.worker import job as deliveries
 from runtime.spark.worker import outcomes as writing
 from runtime.spark.worker.job import DELIVERY_BYTES, FoldJob, groups
@@ -84,13 +82,6 @@ class SlowTable:
 
     def _after(self, name: str, partition_key: str, number: int, result: object) -> None:
         """Do nothing: a stream goes on."""
-
-
-class TableThatIsRead(SlowTable):
-    """A table of which a stream asks once."""
-
-    def _after(self, name: str, partition_key: str, number: int, result: object) -> None:
-        self.release(partition_key.removeprefix("ShootingRange-"))
 
 
 def sizes(*lengths: int) -> dict[str, int]:
@@ -165,27 +156,6 @@ def test_a_large_group_on_a_file_waits_for_no_commit_with_others(url, monkeypatc
     assert ended_when_asked_for == [[], [], [], [], [first, second, third]]
 
 
-@pytest.mark.usefixtures("_three_streams_fit")
-def test_a_verification_keeps_to_the_bound_too(network_store):
-    lengths = [LENGTH] * 12
-    fold(network_store, SlowTable(sizes(*lengths)), log(*lengths))
-    slow = TableThatIsRead(sizes(*lengths))
-
-    job = VerifyJob(app, TablePlace(network_store, "games"), VerifyOptions(wrap=slow.around))
-    found = [row for batch in job.verify(log(*lengths)) for row in batch.to_pylist()]
-
-    assert {row["verdict"]: row["deliveries"] for row in found} == {"match": sum(lengths)}
-    assert slow.peak == 3 * SIZE
-
-
-@pytest.mark.parametrize(
-    ("content", "headers", "expected"),
-    [("four", None, 4), ("fünf", None, 5), (b"\xff\xfe", None, 2), (None, {}, 0), ("", {"trace": "ä"}, 7)],
-)
-def test_text_counts_as_the_bytes_that_it_is_sent_as(content, headers, expected):
-    assert size_of(content) + size_of_headers(headers) == expected
-
-
 def test_headers_fill_a_group_as_bodies_do(monkeypatch):
     monkeypatch.setattr(deliveries, "MAX_TEXT_BYTES", 1000)
     given = batches([stream(1)] * 6, ["{}"] * 6, [json.dumps({"trace": "x" * 500})] * 6)
@@ -216,53 +186,14 @@ ROWS_IN_A_BATCH = 10
 IN_FLIGHT = 4
 
 
-class WaitingTable:
-    """Lets no call of a stream go on before as many streams wait as may be under way, or as there are left.
-
-    So every bound is reached: were there none, all streams would be under way before the first ends.
-    """
-
-    def __init__(self, may_wait: int) -> None:
-        self.under_way: set[str] = set()
-        self.ended: set[str] = set()
-        self.most_under_way = 0
-        self._may_wait = may_wait
-        self._waiting: list[asyncio.Future[None]] = []
-
-    def around(self, table: Table) -> Table:
-        return InterceptedTable(table, before=self._before, after=self._after)
-
-    async def _before(self, name: str, partition_key: str, number: int) -> None:
-        self.under_way.add(partition_key)
-        self.most_under_way = max(self.most_under_way, len(self.under_way))
-        waiting = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiting)
-        if len(self._waiting) >= min(self._may_wait, STREAMS - len(self.ended)):
-            self._waiting.pop(0).set_result(None)
-        await waiting
-
-    def _after(self, name: str, partition_key: str, number: int, result: object) -> None:
-        if name == "transact":
-            self.under_way.remove(partition_key)
-            self.ended.add(partition_key)
-            # The last ones have nobody to wait for.
-            if self._waiting and len(self._waiting) >= min(self._may_wait, STREAMS - len(self.ended)):
-                self._waiting.pop(0).set_result(None)
-
-
 class PulledLog:
-    """Gives batches of deliveries, and remembers how many streams were given beyond those that had ended."""
+    """Gives batches of deliveries, and counts those that were given."""
 
-    def __init__(self, slow: WaitingTable | None = None) -> None:
-        self.pulled = 0
-        self.most_ahead = 0
-        self._slow = slow
+    pulled = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for batch in in_small_batches(routed_batches(by_game(range(STREAMS), range(SHOTS)))):
             self.pulled += batch.num_rows
-            ended = len(self._slow.ended) if self._slow else 0
-            self.most_ahead = max(self.most_ahead, self.pulled - ended * SHOTS)
             yield batch
 
 
@@ -274,18 +205,6 @@ def in_small_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 def statuses(batches: Iterable[pa.RecordBatch]) -> list[str]:
     return [status for batch in batches for status in batch.column("status").to_pylist()]
-
-
-def test_a_slow_store_holds_up_the_reading_of_the_log(network_store):
-    slow = WaitingTable(IN_FLIGHT)
-    log = PulledLog(slow)
-
-    done = statuses(job(network_store, in_flight=IN_FLIGHT, wrap=slow.around).fold(log.batches()))
-
-    assert done == ["processed"] * (STREAMS * SHOTS)
-    assert slow.most_under_way == IN_FLIGHT
-    # Those under way, the one that is being put together, and what came in the same Arrow batch as its end.
-    assert log.most_ahead <= (IN_FLIGHT + 1) * SHOTS + ROWS_IN_A_BATCH
 
 
 def test_parts_of_one_long_stream_wait_for_each_other(network_store, monkeypatch):

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eventstore import InterceptedTable, StoreUnavailableError, connect, drive
+from eventstore import StoreUnavailableError, connect, drive
 from eventstore.backends import rows, sqlite
 from eventstore.backends.sqlite import SqliteTable
-from eventstore.port import MultiPartitionTable
 from runtime.algorithms.state_based.algorithm import StreamsTogether
 from runtime.batch_options import BatchOptions
 from runtime.ledger.batch import BatchContext, OpenBatches
@@ -179,10 +178,3 @@ def test_only_the_streams_that_need_more_are_left(store, monkeypatch, others, le
     fold(store, 1, [*ends, *WRITES, *others])
 
     assert found == {"left": left, "together": 8 - left}
-
-
-def test_a_table_that_is_watched_is_called_for_each_stream(store):
-    (table,) = [drive(connect(store).table("diaries"))]
-
-    assert isinstance(table, MultiPartitionTable)
-    assert not isinstance(InterceptedTable(table), MultiPartitionTable)

@@ -1,9 +1,7 @@
 """Streams: each micro-batch of a query is a batch."""
 
 import json
-import shutil
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -30,7 +28,6 @@ from tests.support.logs import GAME, generated, message_id, start
 from tests.support.outcomes import (
     all_outcomes,
     heads,
-    published,
     statuses,
 )
 from tests.support.streaming import outcomes, put, stream
@@ -216,59 +213,12 @@ def versions(place):
     return {key: count for key, (count, _) in heads(place.store, place.table).items()}
 
 
-@pytest.mark.thorough
-def test_two_queries_and_two_batches_at_once_on_one_table(place, incoming):
-    # Given queries and batches over the same messages, which work at the same time
-    log = str(place.folder / "log.jsonl")
-    first = run_beside(place, incoming, "first", compact_after=2)
-    second = run_beside(place, incoming, "second")
-    with ThreadPoolExecutor(2) as executor:
-        runs = [executor.submit(place.run, log, batch_id=name, cascade=True) for name in ("night", "morning")]
-        for each in runs:
-            each.result()
-    for query in (first, second):
-        query.awaitTermination()
-
-    # Then each message was processed once, in one of the four, with the same outputs in all
-    rows = outcomes(place).where("status = 'processed'").select("message_id").collect()
-    ids = [row.message_id for row in rows]
-    assert len(ids) == len(set(ids)) == sum(count for count, _ in heads(place.store, place.table).values())
-    names = ("first", "second", "night", "morning")
-    expected, *others = (published(outcomes(place).where(f"batch_id like '{name}%'")) for name in names)
-    assert expected
-    assert others == [expected] * 3
-
-
 def run_beside(place, incoming, query, **options):
     where = {"store": place.store, "table": place.table, "out": place.out, "query": query}
     return run_stream(
         open_source(place.spark, str(incoming), "json", max_files=1), place.app, **where,
         checkpoint=str(place.folder / query), trigger="available-now", partitions=2, **{"cascade": True, **options},
     )  # fmt: skip
-
-
-@pytest.mark.thorough
-def test_any_source_will_do(place):
-    # Given a source that counts
-    checkpoint = str(place.folder / "checkpoint")
-    where = {"store": place.store, "table": place.table, "out": place.out, "query": "ticks"}
-
-    # When it has run for some epochs
-    query = run_stream(ticks(place.spark), place.app, **where, checkpoint=checkpoint, partitions=2)
-    while not (Path(checkpoint) / "commits" / "1").exists():
-        assert not query.awaitTermination(1)
-    query.stop()
-
-    # Then these are batches; and once its checkpoint is gone, others of these numbers are refused
-    done = outcomes(place).where("status = 'processed'").count()
-    assert done >= 40
-    shutil.rmtree(checkpoint)
-    again = run_stream(ticks(place.spark), place.app, **where, checkpoint=checkpoint, partitions=2)
-    with pytest.raises(
-        StreamingQueryException, match="Epoch 0 of the query ticks has different content than before"
-    ):
-        again.awaitTermination(60)
-    assert outcomes(place).where("status = 'processed'").count() == done
 
 
 KAFKA = """
@@ -317,15 +267,6 @@ def test_records_of_a_topic_are_read_as_the_docs_say(place, door):
         ("one", "duplicate", None): 1,
         (None, "dead_letter", "invalid_envelope"): 1,
     }
-
-
-def ticks(spark):
-    """Return a stream that begins a round for each number, twenty in a micro-batch."""
-    numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).load()
-    body = f"""concat('{{"game_id": "{GAME}", "position": ', value % 7, '}}')"""
-    return numbers.selectExpr(
-        "concat('m', value) as message_id", "'StartNewRound' as type", f"{body} as body", "value as sequence"
-    )
 
 
 @pytest.mark.thorough
