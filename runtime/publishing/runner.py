@@ -206,9 +206,8 @@ class Runner:
         makers, partly = list(self.cut.makers), dict[Maker, BatchRecord]()
         for start in range(0, len(makers), _ASKED_AT_ONCE):
             some = makers[start : start + _ASKED_AT_ONCE]
-            for maker, record in zip(
-                some, await asyncio.gather(*map(self._published_batch, some)), strict=True
-            ):
+            found = await asyncio.gather(*map(self._published_batch, some))
+            for maker, record in zip(some, found, strict=True):
                 if record is not None and record.counts.get("dead_letter"):
                     partly[maker] = record
                 elif record is not None:
@@ -229,7 +228,7 @@ class Runner:
             await _with_publishers(self.target, self.options.concurrency, work)
 
     async def _published_batch(self, maker: Maker) -> BatchRecord | None:
-        """Return a batch that the target has completely, or `None`. Costs two to five requests."""
+        """Return the record of a batch that is published to the target, or None. Costs two to five requests."""
         record = await Ledger(self.table, self.clock).find(maker[0])
         # The id of a pruned batch may be reused. A reprocessing publishes no outputs, only corrections.
         if record is None or record.key != maker or record.is_reprocessing:
@@ -248,9 +247,7 @@ class Runner:
             if output.made_by is not None and output.made_by in makers:
                 repeated[output.made_by].append(output.message_id)
         for maker, ids in repeated.items():
-            with suppress(
-                UsageError, OSError
-            ):  # the files may be deleted or merged: then the outputs are sent again
+            with suppress(UsageError, OSError):  # without the files, the outputs are sent again
                 for table in BatchOutputs.of(makers[maker], makers[maker].out).with_ids(ids):
                     self._sent_before.update(table["message_id"].to_pylist())
 

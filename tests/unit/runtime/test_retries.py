@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from eventstore import InterceptedTable, StoreUnavailableError, Table, connect, drive
 from eventstore.port import pause_seconds
 from runtime import Output, Processor, TableSettings
+from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.outbox.algorithm import Outbox, OutboxOneByOne
 from runtime.algorithms.state_based.replay import Verifier
 from runtime.algorithms.state_based.truncation import DAY, TruncationChoices, truncate_stream
@@ -30,20 +32,7 @@ FAILURES = 3
 Work = Callable[[Table], Awaitable[object]]
 
 
-class Neighbour:
-    """Another task of the event loop, which counts how often it was its turn."""
-
-    def __init__(self) -> None:
-        self.turns = 0
-
-    async def work(self) -> None:
-        while True:
-            self.turns += 1
-            await asyncio.sleep(0)
-
-
-async def publish(output: Output) -> None:
-    """Send nowhere."""
+async def publish(output: Output) -> None: ...
 
 
 def failing(table: Table, note: Callable[[], object]) -> Table:
@@ -60,13 +49,17 @@ def failing(table: Table, note: Callable[[], object]) -> Table:
 
 
 def turns_in_pauses(table: Table, work: Work) -> list[int]:
-    """Return how often the neighbour had its turn in each pause."""
-    neighbour, seen = Neighbour(), list[int]()
-    raced = failing(table, lambda: seen.append(neighbour.turns))
+    """Return how often another task of the event loop had its turn in each pause."""
+    turns, seen = [0], list[int]()
+
+    async def take_turns() -> None:
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
 
     async def both() -> None:
-        other = asyncio.create_task(neighbour.work())
-        await work(raced)
+        other = asyncio.create_task(take_turns())
+        await work(failing(table, lambda: seen.append(turns[0])))
         other.cancel()
 
     asyncio.run(both())
@@ -83,7 +76,7 @@ def network_table() -> Table:
     return drive(NetworkStore("memory:").table("states"))
 
 
-async def process(table: Table, algorithm="state-based", **options: Any) -> None:
+async def process(table: Table, algorithm: AlgorithmName = "state-based", **options: Any) -> None:
     processor = Processor(
         diary.app, table, publish, retries=POLICY, algorithm=algorithm, settings=TableSettings(), **options
     )
@@ -100,26 +93,24 @@ async def truncate(table: Table) -> None:
     await truncate_stream(table, f"Diary-{DIARY}", rules, POLICY)
 
 
-@pytest.mark.parametrize("algorithm", ["state-based", "outbox", "deduplication-store"])
-def test_a_consumer_on_a_table_service_goes_on_with_other_tasks_in_a_pause(algorithm):
-    turns = turns_in_pauses(network_table(), lambda table: process(table, algorithm))
-
-    assert turns == [1] * FAILURES
-
-
-@pytest.mark.parametrize("work", [verify, truncate])
-def test_other_work_on_a_table_service_goes_on_with_other_tasks_too(work):
-    assert turns_in_pauses(network_table(), work) == [1] * FAILURES
-
-
-@pytest.mark.parametrize("algorithm", ["deduplication-store", "tokens"])
-def test_one_of_two_tables_on_the_network_is_enough(algorithm):
+@pytest.mark.parametrize(
+    ("work", "other"),
+    [
+        *(
+            (partial(process, algorithm=each), "")
+            for each in ("state-based", "outbox", "deduplication-store")
+        ),
+        (verify, ""),
+        (truncate, ""),
+        (partial(process, algorithm="deduplication-store"), "deduplication_store"),
+        (partial(process, algorithm="tokens"), "token_store"),
+    ],
+)
+def test_other_tasks_go_on_in_a_pause_when_a_table_is_on_the_network(work, other):
     network = network_table()
+    table, options = (memory_table(), {other: network}) if other else (network, {})
 
-    store = {"deduplication-store": "deduplication_store", "tokens": "token_store"}[algorithm]
-    turns = turns_in_pauses(memory_table(), lambda table: process(table, algorithm, **{store: network}))
-
-    assert turns == [1] * FAILURES
+    assert turns_in_pauses(table, partial(work, **options)) == [1] * FAILURES
 
 
 async def use_an_outbox_alone(table: Table) -> None:
@@ -128,8 +119,7 @@ async def use_an_outbox_alone(table: Table) -> None:
 
 
 async def send_to_a_customer(table: Table) -> None:
-    async def send() -> None:
-        """Send nothing."""
+    async def send() -> None: ...
 
     delivered = await IdempotentDelivery(TableKeys(table), retries=POLICY).deliver("c", "a", send)
     assert delivered.end is End.SENT
