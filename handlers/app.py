@@ -1,4 +1,4 @@
-"""Handlers, classes of pure methods (state, message, context) -> next state, and the app in which they run together."""
+"""Handlers are classes of pure methods (state, message, context) -> next state. An app runs handlers together."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class HandlerMark:
 
 
 class Mark(Protocol):
-    """The type of the decorator `@handles(...)`, for type checkers to check methods."""
+    """The type of the decorator `@handles(...)`, with which type checkers check the signatures of methods."""
 
     def __call__(self, method: Callable[[H, S, M, Context], S], /) -> Callable[[H, S, M, Context], S]:
         """Mark a method as the handler of the message type in its signature."""
 
 
 def _with_brackets(decorator: D) -> D:
-    """Raise a helpful error for a decorator without brackets or arguments."""
+    """Return the decorator. It raises an `AppError` with advice if it is used without brackets or without `by`."""
 
     @wraps(decorator)
     def checked(*method: object, **options: object) -> object:
@@ -59,11 +59,11 @@ def _with_brackets(decorator: D) -> D:
 
 @_with_brackets
 def handles(*, by: str, revision: int = 1) -> Mark:
-    """Declare a method as the handler of a message type, the annotation of its second parameter after `self`.
+    """Mark a method as the handler of a message type, which is the annotation of its parameter after the state.
 
-    `by` names the field with the business id; a dotted path names a field of a nested model. `revision`, from 1,
-    distinguishes methods for one message type: a new message takes the highest, a replay the recorded one. Raises
-    `AppError` for other values.
+    `by` names the field with the business id. A dotted path names a field of a nested model. `revision`, from 1,
+    distinguishes methods for one message type. New messages are handled by the highest revision, and replays by the
+    recorded revision. Raises `AppError` for invalid values.
     """
     if not isinstance(by, str) or not all(by.split(".")):  # type: ignore[redundant-expr] # whatever is given
         raise AppError(f'@handles takes the name of the field of the business id, by="FIELD", not by={by!r}.')
@@ -78,16 +78,16 @@ def handles(*, by: str, revision: int = 1) -> Mark:
 
 
 def mark_of(method: object) -> HandlerMark | None:
-    """Return the mark of `@handles` on a method, None for any other attribute."""
+    """Return the mark that `@handles` left on a method, or None if the attribute is not marked."""
     mark = getattr(method, _MARK, None)
     return mark if isinstance(mark, HandlerMark) else None
 
 
 class Handler(Generic[S]):
-    """Base class of handlers: the rules of one kind of business object with the state `S`.
+    """Base class of handlers, which hold the rules of one kind of business object. `S` is the type of its state.
 
-    A handler is pure: it reads only its arguments, and keeps nothing between messages. Its name is the prefix of its
-    streams' keys; `class Range(Handler[Data], name="ShootingRange")` keeps the name when the class is renamed.
+    A handler is pure: its methods read only their arguments, and it keeps nothing between messages. The keys of its
+    streams begin with its name. `class Range(Handler[Data], name="ShootingRange")` keeps the name after a renaming.
     """
 
     __handler_name__: ClassVar[str] = "Handler"
@@ -99,9 +99,7 @@ class Handler(Generic[S]):
     # Instances are shared by all messages of a process.
     def __setattr__(self, name: str, value: object) -> None:
         where = f"{type(self).__name__}.{name}"
-        raise AttributeError(
-            f"{where} cannot be set: a handler keeps nothing between messages but its state."
-        )
+        raise AttributeError(f"{where} cannot be set: keep data between messages in the state.")
 
 
 Method = Callable[[State, Message, Context], State]
@@ -117,7 +115,7 @@ class KeyKind(Enum):
 
 @dataclass(frozen=True)
 class Route:
-    """How messages of a type reach a handler. `path` leads to the id in the model, `wire_path` in the JSON."""
+    """How messages of a type reach a handler. `path` leads to the business id in the model, `wire_path` in the JSON."""
 
     handler: str
     message_type: type[Message]
@@ -137,7 +135,7 @@ class Route:
         return (message_name(self.message_type), *message_aliases(self.message_type))
 
     def business_id(self, message: Message) -> str:
-        """Return the business id of a message as text: a UUID in lower case with hyphens."""
+        """Return the business id of a message as text. A UUID is written in lower case with hyphens."""
         value: Any = message
         for name in self.path:
             value = getattr(value, name)
@@ -145,10 +143,14 @@ class Route:
 
 
 def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type[Message]:
-    """Return the message type that a method is annotated with. Raises `AppError` for any other signature."""
+    """Return the annotated message type of a method. Raises `AppError` for a signature that no handler may have."""
     where = method.__qualname__
     parameters = inspect.signature(method).parameters
-    advice = _advice(method)
+    advice = ""
+    if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+        advice = " It is async, but a handler never waits: write def, without async and await."
+    elif inspect.isgeneratorfunction(method):
+        advice = " It yields: publish with context.publish(...), and return the state."
     in_order = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     is_plain = not advice and all(each.kind in in_order for each in parameters.values())
     if len(parameters) != len(("self", "state", "message", "context")) or not is_plain:
@@ -169,22 +171,13 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
         types = ", ".join(getattr(each, "__name__", str(each)) for each in get_args(hint))
         raise AppError(f"{where} takes one of {types}: write a method for each message type.")
     if isinstance(hint, type) and hint.__module__ != "builtins" and not issubclass(hint, Message | State):
-        raise AppError(
-            f"{where} takes a {hint.__name__}, which is not a Message: write class {hint.__name__}(Message)."
-        )
+        name = hint.__name__
+        raise AppError(f"{where} takes a {name}, which is not a Message: write class {name}(Message).")
     raise AppError(f"{where} must annotate its message with a subclass of Message: ({message}: SomeMessage).")
 
 
-def _advice(method: Callable[..., Any]) -> str:
-    if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
-        return " It is async, but a handler never waits: write def, without async and await."
-    if inspect.isgeneratorfunction(method):
-        return " It yields: publish with context.publish(...), and return the state."
-    return ""
-
-
 def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tuple[str, ...], KeyKind]:
-    """Return the JSON path of the field that `by` names, and the kind of its type. Raises `AppError` about `where`."""
+    """Return the JSON path of the field that `by` names, and its kind. Raises `AppError` about the method `where`."""
     model: Any = message_type
     wire: list[str] = []
     is_strict = False
@@ -193,9 +186,8 @@ def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tu
         field = model.model_fields.get(name) if is_model else None
         if field is None:
             fields = ", ".join(model.model_fields) if is_model else "none"
-            raise AppError(
-                f"{where}: {message_type.__name__} has no field {by!r}. Possible for {name!r}: {fields}."
-            )
+            owner = message_type.__name__
+            raise AppError(f"{where}: {owner} has no field {by!r}. Possible for {name!r}: {fields}.")
         alias = field.validation_alias
         if isinstance(alias, AliasPath | AliasChoices):
             raise AppError(f"{where}: the field {name} of the business id has several aliases: give it one.")
@@ -217,14 +209,14 @@ T = TypeVar("T")
 
 
 class Problems:
-    """Collects errors, to report all of them at once."""
+    """Collects errors, to raise them together."""
 
     def __init__(self) -> None:
         self._errors: list[AppError] = []
 
     @contextmanager
     def collected(self) -> Iterator[None]:
-        """Collect an `AppError` raised in the block."""
+        """Context manager that collects an `AppError` raised in the block, and ends the block."""
         try:
             yield
         except AppError as error:
@@ -238,14 +230,14 @@ class Problems:
 
 
 class CallInterceptor:
-    """Wraps the calls of a handler and of its messages' validators. `runtime.supervision` adds time limits."""
+    """Wraps calls of a handler's methods and of messages' validators. `runtime.supervision` adds time limits."""
 
     def method(self, method: Method) -> Method:
-        """Return the method to call instead of a handler's."""
+        """Return the function to call for a method of the handler."""
         return method
 
     def call(self, run: Callable[[], T], under_way: Callable[[], Context | None]) -> T:  # noqa: ARG002 - for others
-        """Return the result of `run`, which calls the handler. `under_way` returns the context of the current call."""
+        """Return the result of `run`, which calls the handler. `under_way` returns the context of the call, if any."""
         return run()
 
     def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:  # noqa: ARG002 - for others
@@ -278,9 +270,8 @@ class HandlerDefinition:
             return self.codec.canonical(state, self.codec.write(state))[1]
         except ValidationError as error:
             missing = ", ".join(str(problem["loc"][0]) for problem in error.errors() if problem["loc"])
-            raise AppError(
-                f"{name} needs a default for {missing}: the defaults are the initial state."
-            ) from error
+            told = f"{name} needs a default for {missing}: the defaults are the initial state."
+            raise AppError(told) from error
         except CodecError as error:
             raise AppError(f"The defaults of {name} cannot be the initial state: {error}") from error
 
@@ -289,10 +280,8 @@ class HandlerDefinition:
         try:
             instance = self.handler_type()
         except Exception as error:
-            raise AppError(
-                f"{self.handler_type.__name__}() failed: {error}. Remove its __init__: a handler keeps nothing between "
-                f"messages, and reads only its state and messages."
-            ) from error
+            advice = "Remove its __init__: a handler keeps nothing between messages."
+            raise AppError(f"{self.handler_type.__name__}() failed: {error}. {advice}") from error
         methods = {name: getattr(self.handler_type, name) for name in dir(self.handler_type)}
         marked = {name: (method, mark) for name, method in methods.items() if (mark := mark_of(method))}
         with problems.collected():
@@ -321,9 +310,9 @@ class HandlerDefinition:
         revisions = dict(other.revisions) if other else {}
         if mark.revision in revisions:
             both = f"{revisions[mark.revision].__name__} and {method.__name__}"
+            write = f'@handles(by="{mark.by}", revision={max(revisions) + 1}) above the newer of {both}'
             raise AppError(
-                f"{self.name} has two methods for {name}, revision {mark.revision}: write "
-                f'@handles(by="{mark.by}", revision={max(revisions) + 1}) above the newer one of {both}.'
+                f"{self.name} has two methods for {name}, revision {mark.revision}: write {write}."
             )
         if other and (other.path != path or other.message_type is not message_type):
             raise AppError(f"{self.name}: all revisions for {name} must take the same type and `by`.")
@@ -340,7 +329,10 @@ def settle(  # noqa: PLR0917 - called for each message: by position, which is fa
     returned: Any,  # noqa: ANN401 - what the user's code returned
     context: Context,
 ) -> tuple[State, bytes]:
-    """Check a result. Return the next state and its JSON. `values` and `before`: `state` before the call."""
+    """Check the result of a method. Return the next state as storage will return it, and its JSON.
+
+    `values` are the fields of `state` before the call, and `before` is its JSON.
+    """
     codec, plain = handler.codec, handler.codec.plain
     if context.exceeded is not None:  # the handler may have caught the error
         raise context.exceeded
@@ -373,10 +365,9 @@ def _changed(handler: HandlerDefinition) -> InputStateChangedError:
 class App:
     """Handlers that run together: `app = App(ShootingRange, LeaderBoard)`.
 
-    `name` identifies the app as owner of a table, so handlers can be renamed. By default, the handler names do so.
-
-    Raises `AppError` with a sentence for each problem: duplicate names, invalid method signatures, business ids of
-    unsupported types, mutable fields, and gaps between schema versions.
+    `name` identifies the app as owner of a table, so handlers can be renamed. By default, the names of the handlers
+    identify the app. Raises `AppError` with a sentence for each problem: duplicate names, invalid method signatures,
+    business ids of unsupported types, mutable fields, and gaps between schema versions.
     """
 
     def __init__(self, *handlers: type[Handler[Any]], name: str | None = None) -> None:
@@ -393,7 +384,7 @@ class App:
             raise AppError("An App needs at least one handler: App(ShootingRange).")
 
     def routes(self, message_type: str) -> tuple[Route, ...]:
-        """Return the routes of a message type, by its name or an alias; empty if no handler takes it."""
+        """Return the routes for a message type's name or alias; empty if no handler takes such messages."""
         routes = (definition.routes.get(message_type) for definition in self.handlers.values())
         return tuple(route for route in routes if route)
 
@@ -415,15 +406,11 @@ class App:
     def _add(self, handler_type: type[Handler[Any]]) -> None:
         given: object = handler_type
         if not (isinstance(given, type) and issubclass(given, Handler)):
-            raise AppError(
-                f"App takes classes, as App(Bell) for class Bell(Handler[SomeState]), not {given!r}."
-            )
+            raise AppError(f"App takes classes, as App(Bell) for class Bell(Handler[...]), not {given!r}.")
         definition = HandlerDefinition(handler_type)
         if definition.name in self.handlers:
-            raise AppError(
-                f"Two handlers are named {definition.name} and would share their streams: give one of them another "
-                f"name, as in class {definition.name}(Handler[...], name=...)."
-            )
+            problem = f"Two handlers are named {definition.name} and would share their streams"
+            raise AppError(f"{problem}: give one another name, as in class {definition.name}(..., name=...).")
         self.handlers[definition.name] = definition
         for name, route in definition.routes.items():
             _check_one_type(name, self.message_types.setdefault(name, route.message_type), route.message_type)
@@ -444,10 +431,8 @@ def _check_one_type(name: str, one: type[Message], other: type[Message]) -> None
         return
     if message_name(one) == message_name(other):
         raise AppError(f"Two message types are named {name}: give one of them another name.")
-    raise AppError(
-        f"The message types {message_name(one)} and {message_name(other)} both take messages named {name}: remove "
-        f"the alias from one of them."
-    )
+    both = f"{message_name(one)} and {message_name(other)}"
+    raise AppError(f"The message types {both} both take messages named {name}: remove an alias.")
 
 
 def _state_type(handler_type: type[Handler[Any]]) -> type[State]:
@@ -459,8 +444,8 @@ def _state_type(handler_type: type[Handler[Any]]) -> type[State]:
                 continue
             if issubclass(argument, State):
                 return argument
+            state = argument.__name__
             raise AppError(
-                f"{name} has a {argument.__name__} as its state, which is not a State: write class "
-                f"{argument.__name__}(State), with the same fields and no @dataclass."
+                f"{name} has a {state} as its state, which is not a State: write class {state}(State)."
             )
     raise AppError(f"{name} must name its state: class {name}(Handler[SomeState]).")

@@ -1,7 +1,7 @@
 """The codec of messages and states: models as JSON, with the same bytes on every machine.
 
-Handlers get only states and messages decoded from bytes, even the first time. A replay from stored bytes
-therefore gets equal ones. States are equal if their bytes are.
+Handlers get only states and messages that were decoded from bytes, even the first time. A replay from stored bytes
+therefore gets equal states and messages. States are equal if their bytes are equal.
 """
 
 import json
@@ -41,14 +41,11 @@ INSTEAD = {
 
 
 def check_model(model_type: type[BaseModel]) -> None:
-    """Raise `AppError` if instances of the model could be mutated, or hold data that is not stored."""
+    """Raise `AppError` if instances of the model could be mutated, hold data that is not stored, or vary by default."""
     for model in _models(model_type, {}):
         name = model.__name__
         if not model.__pydantic_complete__ and not model.model_rebuild(raise_errors=False):
-            raise AppError(
-                f"{name} has an annotation that cannot be resolved: import its type at run time, not under "
-                f"TYPE_CHECKING."
-            )
+            raise AppError(f"{name} has an annotation that cannot be resolved: import its type at run time.")
         if not model.model_config.get("frozen"):
             raise AppError(f"{name} is not frozen: set model_config = ConfigDict(frozen=True).")
         if model.model_config.get("extra") == "allow":
@@ -58,9 +55,7 @@ def check_model(model_type: type[BaseModel]) -> None:
             raise AppError(f"{name} has the private attribute {private}, not stored: make it a field.")
         if model.model_computed_fields:
             computed = ", ".join(sorted(model.model_computed_fields))
-            raise AppError(
-                f"{name} has the computed field {computed}, which is stored and never read: make it a plain property."
-            )
+            raise AppError(f"{name} has the computed field {computed}, never read: make it a plain property.")
         for field_name, field in model.model_fields.items():
             _check_field(model, field_name, field)
     check_defaults(model_type)
@@ -74,8 +69,8 @@ def check_defaults(model_type: type[BaseModel]) -> None:
             is_model = isinstance(factory, type) and issubclass(factory, BaseModel)
             if factory is not None and factory not in PURE_FACTORIES and not is_model:
                 raise AppError(
-                    f"{model.__name__}.{name} has a default_factory, which may return another value in a replay: give "
-                    f"it a default, or let the handler set it, by context.now or context.new_guid()."
+                    f"{model.__name__}.{name} has a default_factory, which may return another value in a replay: set a "
+                    f"default, or let the handler set the field, as from context.now or context.new_guid()."
                 )
 
 
@@ -98,9 +93,8 @@ def _check_field(model: type[BaseModel], name: str, field: FieldInfo) -> None:
         raise AppError(f"{where} is stored as {written!r} and read by another name: give it one alias.")
     is_base64 = config.get("ser_json_bytes") == config.get("val_json_bytes") == "base64"
     if bytes in _parts(field.annotation) and not is_base64:
-        raise AppError(
-            f"{where} is bytes: add ser_json_bytes='base64' and val_json_bytes='base64' to its model_config."
-        )
+        add = "ser_json_bytes='base64' and val_json_bytes='base64'"
+        raise AppError(f"{where} is bytes: add {add} to the model_config of {model.__name__}.")
 
 
 def _is_allowed(part: Any) -> bool:  # noqa: ANN401 - a type expression
@@ -113,7 +107,7 @@ def _is_allowed(part: Any) -> bool:  # noqa: ANN401 - a type expression
 
 
 def _parts(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - a type expression
-    """Yield a type expression and all types inside it, with aliases resolved."""
+    """Yield a type expression and all types inside it. Type aliases are resolved."""
     annotation = resolve_alias(annotation)
     if get_origin(annotation) is Annotated:
         yield from _parts(get_args(annotation)[0])
@@ -127,7 +121,7 @@ def _parts(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - a type expressio
 
 
 def _written_parts(annotation: Any, above: frozenset[Any]) -> Iterator[Any]:  # noqa: ANN401 - a type expression
-    """Yield the types of `_parts`, and the types inside root models, which JSON does not name."""
+    """Yield the types of `_parts`, and the types inside root models, whose values have no name in JSON."""
     for part in _parts(annotation):
         yield part
         if isinstance(part, type) and issubclass(part, RootModel) and part not in above:
@@ -155,10 +149,10 @@ def _models(model_type: type[BaseModel], seen: dict[type[BaseModel], None]) -> d
     return seen
 
 
-# Plain models: flat, with exact scalars that decode to the values that were encoded.
+# Plain models are flat, and their fields are scalars that decode to the encoded values.
 #
-# A returned state is encoded, decoded, and encoded again, so that the next handler gets what a replay will read. Plain
-# models skip this, as values and bytes stay the same. A model is plain if its whole core schema is on an allowlist.
+# A returned state is encoded, decoded, and encoded again, so that the next handler gets the state that a replay reads.
+# Plain models skip this, as values and bytes stay the same. A model is plain if its core schema is on an allowlist.
 
 _SCALARS: Mapping[str, type] = {"bool": bool, "float": float, "int": int, "str": str}
 _HARMLESS_CONFIG = {"extra_fields_behavior", "hide_input_in_errors", "ser_json_bytes", "ser_json_inf_nan", "title",
@@ -169,7 +163,7 @@ _MAX_REMEMBERED = 1000
 
 
 class Plain:
-    """Tests whether an instance of a plain model needs no comparison with its decoded JSON."""
+    """Tests whether an instance of a plain model equals its decoded JSON, without decoding the JSON."""
 
     __slots__ = ("_fields", "_max_bytes", "_names", "_shapes", "_types")
 
@@ -182,8 +176,8 @@ class Plain:
         self._max_bytes = _MAX_BYTES_WITH_INTEGERS if has_integers else None
 
     def survives(self, model: BaseModel, encoded: bytes) -> bool:
-        """Return whether decoding the encoded model gives an equal model with the same bytes."""
-        # True if all fields are set, in order, and their values have exactly the types that JSON is decoded to.
+        """Return whether `encoded`, the JSON of the model, decodes to an equal model with the same JSON."""
+        # True if all fields are set, in order, and their values have exactly the types that JSON decodes to.
         fields = model.__dict__
         shape = (*fields, *map(type, fields.values()))
         return (
@@ -202,7 +196,7 @@ class Plain:
         return True
 
     def is_unchanged(self, model: BaseModel, values: list[Any]) -> bool:
-        """Return whether a model that passed `survives` still holds the same objects, `values`."""
+        """Return whether a model that was decoded with the field values `values` still holds the same objects."""
         # Scalars are immutable, so identity suffices.
         fields = model.__dict__
         return (
@@ -213,7 +207,7 @@ class Plain:
 
 
 def find_plain(model_type: type[BaseModel]) -> Plain | None:
-    """Return the test for instances of a model, None if the model is not plain."""
+    """Return the test for instances of a model, or None if the model is not plain."""
     schema: Any = model_type.__pydantic_core_schema__
     is_plain = schema["type"] == "model" and not schema.get("root_model") and _only_checks(schema)
     types = {name: _types(field) for name, field in schema["schema"]["fields"].items()} if is_plain else {}
@@ -236,12 +230,12 @@ def _types(field: Any) -> frozenset[type] | None:  # noqa: ANN401 - pydantic's s
 
 # Values that decode to themselves.
 #
-# Encoding may change a value silently: in a union, of two models with the same fields the first is read; a subclass
-# loses its own fields. All replays would agree. So decoded values are compared with the originals: always, if pydantic
-# does more to a type than validate it, otherwise for odd values only.
+# Encoding may change a value silently. For example, a subclass loses its own fields, and of two models with the same
+# fields, a union reads the first. No replay would notice. So decoded values are compared with the originals: always if
+# pydantic does more to a type than validate it, otherwise only for values of types that may change.
 
 _CERTAIN = {bool, bytes, date, float, int, str, timedelta, NoneType, UUID}
-"""Types whose values all decode to themselves, if the model's configuration encodes all floats and bytes."""
+"""Types whose values decode to themselves if the model's configuration encodes all floats and bytes."""
 _CHECKS = {"bool", "bytes", "date", "datetime", "decimal", "default", "definition-ref", "definitions",
            "enum", "float", "frozenset", "int", "literal", "model", "model-field", "model-fields", "none",
            "nullable", "str", "time", "timedelta", "tuple", "union", "uuid"}  # fmt: skip
@@ -251,11 +245,11 @@ _LIMITS = {"allow_inf_nan", "choices", "cls", "computed_fields", "config", "cust
            "max_digits", "max_length", "members", "metadata", "microseconds_precision", "min_length",
            "missing", "model_name", "multiple_of", "pattern", "ref", "root_model", "schema", "schema_ref",
            "serialization_alias", "strict", "sub_type", "type", "validation_alias", "variadic_item_index"}  # fmt: skip
-"""Keys of a core schema that change no value."""
+"""Keys of a core schema that do not change values."""
 
 
 def _only_checks(schema: Any) -> bool:  # noqa: ANN401 - pydantic's schema
-    """Return whether a core schema only validates: pydantic changes no value on encoding or decoding."""
+    """Return whether pydantic only validates values by this core schema, and never changes them."""
     inner = [schema[name] for name in ("schema", "items_schema") if isinstance(schema.get(name), dict)]
     match schema["type"]:
         case "model" if (
@@ -296,7 +290,7 @@ def _may_be_odd(part: Any, config: ConfigDict) -> bool:  # noqa: ANN401 - a type
 def _find_odd(
     model_type: type[BaseModel], models: Collection[type[BaseModel]], parts: set[Any]
 ) -> dict[type, tuple[int, tuple[str, ...]]]:
-    """Return the number of fields, and the names of those that may change in JSON, by model. Empty if all may."""
+    """Return, by model, the number of fields and the names of fields that JSON may change. Empty if all may change."""
     enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
     if (
         not _only_checks(model_type.__pydantic_core_schema__)
@@ -359,13 +353,13 @@ _MAYBE_LONG = re.compile(r"[:,\[]\s*-?[0-9](?:[0-9.]{15}|[0-9.]*[eE][+-]?[0-9]{3
 
 
 class _Number(float):
-    """A JSON number with more digits than a float holds."""
+    """A JSON number with more digits than a float holds. `text` has all digits."""
 
     text: str
 
     @classmethod
     def of(cls, text: str) -> float:
-        """Parse a JSON number. Return a float if it loses no digit, otherwise a `_Number` with the text."""
+        """Parse a JSON number. Return a float if the number loses no digits, otherwise a `_Number`."""
         number = cls(text)
         number.text = text
         try:
@@ -383,9 +377,9 @@ def _as_text(value: Any) -> Any:  # noqa: ANN401 - parsed JSON
 class Codec(Generic[M]):
     """Encodes and decodes models of one type. A call takes about a microsecond for a small model.
 
-    `encode` returns JSON: fields in declared order, sets sorted by the bytes of their members. It raises `CodecError`
-    for unknown or missing fields, which `model_copy(update=...)` allows, and for a model that does not decode to
-    itself. `decode` raises pydantic's `ValidationError`. `plain` is None unless the type is plain.
+    `encode` returns JSON. Fields are in declared order, and sets are sorted by the bytes of their members. `encode`
+    raises `CodecError` for unknown or missing fields, which `model_copy(update=...)` allows, and for a model that does
+    not decode to itself. `decode` raises pydantic's `ValidationError`. `plain` is None unless the type is plain.
     """
 
     __slots__ = ("_decimals", "_fields", "_has_odd", "_odd", "_read", "_sorted", "decode", "encode", "model_type",
@@ -415,7 +409,7 @@ class Codec(Generic[M]):
 
     @property
     def exact(self) -> Callable[[str | bytes], str | bytes] | None:
-        """A function that writes the Decimals of a body as text, with all digits; None if the type has no Decimal."""
+        """A function that writes the Decimals in a body as text with all digits. None if the type has no Decimals."""
         return self._with_all_digits if self._decimals else None
 
     def _with_all_digits(self, body: str | bytes) -> str | bytes:
@@ -438,7 +432,7 @@ class Codec(Generic[M]):
         return encoded if self._comes_back(model) else self.canonical(model, encoded)[1]
 
     def _comes_back(self, value: Any) -> bool:  # noqa: ANN401 - any field value
-        """Return whether a value certainly decodes to itself. Any other value must be compared."""
+        """Return whether a value certainly decodes to itself. If not, the decoded value must be compared."""
         kind = type(value)
         if kind in _CERTAIN and kind is not float:
             return True
@@ -462,13 +456,13 @@ class Codec(Generic[M]):
         return value.is_finite() if kind is Decimal else isinstance(value, Enum)
 
     def write(self, model: M) -> bytes:
-        """Return the JSON of a model, without checking that it decodes to itself. Raises `CodecError`."""
+        """Return the JSON of a model, as `encode` does, but do not check that the model decodes to itself."""
         if type(model) is not self.model_type:
             raise CodecError(f"Expected {self.model_type.__name__}, got {type(model).__name__}.")
         if len(model.__dict__) != self._fields:
-            strange = sorted(set(model.__dict__) - set(self.model_type.model_fields))
-            missing = sorted(set(self.model_type.model_fields) - set(model.__dict__))
-            what = f"has no field {', '.join(strange)}" if strange else f"lacks {', '.join(missing)}"
+            declared, present = set(self.model_type.model_fields), set(model.__dict__)
+            strange, missing = ", ".join(sorted(present - declared)), ", ".join(sorted(declared - present))
+            what = f"has no field {strange}" if strange else f"lacks {missing}"
             raise CodecError(f"{self.model_type.__name__} {what}.")
         try:
             return self.serialize(_ordered(model) if self._sorted else model, by_alias=True, warnings=False)
@@ -476,17 +470,18 @@ class Codec(Generic[M]):
             raise CodecError(f"{self._place_of_failure(model)} cannot be encoded: {error}") from error
 
     def reread(self, data: bytes) -> M:
-        """Decode the result of `encode`. Raises `CodecError` for invalid data."""
+        """Decode JSON that `encode` or `write` returned. Raises `CodecError` for an invalid value."""
         try:
             return self._read(data)
         except ValidationError as error:
             raise self._refusal(error) from error
 
     def canonical(self, model: M, encoded: bytes) -> tuple[M, bytes]:
-        """Return the model that storage will return for one encoded by `write`, and the bytes to store.
+        """Return the model that storage will return for `model`, and the bytes to store. `encoded` is from `write`.
 
-        Values that were not validated are converted as pydantic would: 1.0 in a field of type int, a list for a tuple,
-        0 for a Decimal. Raises `CodecError` for an invalid value, and for a model that does not decode to itself.
+        Values that were not validated are converted as pydantic would convert them, such as 1.0 in a field of type int,
+        or a list in place of a tuple. Raises `CodecError` for an invalid value, and for a model that does not decode to
+        itself.
         """
         back = self.reread(encoded)
         if not self._has_odd or self._comes_back(model):
@@ -521,7 +516,7 @@ class Codec(Generic[M]):
 
 
 def all_problems(error: ValidationError) -> str:
-    """Return the problems of a `ValidationError` on one line, at most the first few."""
+    """Return the problems of a `ValidationError` on one line: the first 20, and the number of further problems."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     lines = []
     for problem in problems[:_SHOWN]:
@@ -532,7 +527,7 @@ def all_problems(error: ValidationError) -> str:
 
 
 class _Ordered(frozenset[Any]):
-    """A set that is written in the order of its members' JSON. Each member is written by the serializer of its type."""
+    """A set that pydantic writes in the order of its members' JSON. Pydantic still chooses each member's serializer."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(sorted(super().__iter__(), key=_json))
@@ -571,8 +566,8 @@ def is_text(value: object) -> TypeGuard[str]:
     return True
 
 
-# Untrusted msgpack is unpacked in bounded memory. An empty array takes one byte of msgpack and 56 of memory, and may
-# announce more items than it has. So items are counted, and larger data is skipped through before it is unpacked.
+# Untrusted msgpack is unpacked in bounded memory. An empty array takes one byte of msgpack and 56 of memory, and an
+# array may announce more items than it has. So items are counted, and large data is skipped through before unpacking.
 
 MAX_ITEMS = 2**20  # the maximum number of arrays, maps and their items
 MAX_DEPTH = 200  # the maximum nesting, as pydantic's for JSON
@@ -587,7 +582,11 @@ def unpack(
     unicode_errors: str | None = None,
     strict_map_key: bool = True,
 ) -> Any:  # noqa: ANN401 - any value that msgpack knows
-    """Unpack untrusted msgpack in bounded memory. `most` limits the items of an array or map, and saves a pass."""
+    """Unpack untrusted msgpack in bounded memory. `most` limits the items of each array or map, and saves a pass.
+
+    Raises `ValueError` or `TypeError`, and errors of msgpack such as `UnpackException`, for data that is invalid or too
+    large.
+    """
     containers = items = 0
 
     def count(container: Any) -> Any:  # noqa: ANN401 - a list or a dict

@@ -1,6 +1,6 @@
 """The context: a handler's clock, guids, random numbers, captured values and outputs.
 
-Guids and random numbers are derived from the message; clock and captured values are recorded with the version. A
+Guids and random numbers are derived from the message. The clock and captured values are recorded with the version. A
 replay therefore reads the same values.
 """
 
@@ -23,7 +23,7 @@ from handlers.message import Message, message_name
 
 MAX_BYTES = 64 * 2**20
 MAX_DOCUMENTS = 100
-"""The limits of the documents of one message."""
+"""The limits of the documents of one message. `MAX_BYTES` applies to all of them together."""
 
 _MAX_NAME_BYTES = 100
 
@@ -31,8 +31,8 @@ _MAX_NAME_BYTES = 100
 class DocumentReference(BaseModel):
     """Refers to a document. Messages and states may have fields of this type.
 
-    `name` is the path in the store of documents, unique for each attempt at the message. `sha256` is hexadecimal,
-    `size` in bytes.
+    `name` is the path in the store of documents; each attempt at a message stores its documents under new names.
+    `sha256` is hexadecimal, and `size` is in bytes.
     """
 
     model_config = ConfigDict(frozen=True, **JSON)
@@ -51,12 +51,13 @@ class NewDocument(NamedTuple):
 
 
 def new_document(content: object, media_type: str, name: str) -> NewDocument:
-    """Return a document. Raises `DocumentError` unless its content is bytes."""
+    """Return a document with its reference. Raises `DocumentError` unless the content is bytes."""
     if not isinstance(content, bytes):
         raise DocumentError(f"store_document() takes bytes for {name}, not a {type(content).__name__}.")
     digest = sha256(content).hexdigest()
-    reference = DocumentReference(name=name, sha256=digest, size=len(content), media_type=media_type)
-    return NewDocument(reference, content)
+    return NewDocument(
+        DocumentReference(name=name, sha256=digest, size=len(content), media_type=media_type), content
+    )
 
 
 def _check_name(text: object, what: str) -> None:
@@ -66,9 +67,7 @@ def _check_name(text: object, what: str) -> None:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DOCUMENT = "document "
-"""The prefix of the names of captured document references."""
-
-_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+"""The prefix of the names under which references to documents are captured."""
 
 
 class Published(NamedTuple):
@@ -81,7 +80,7 @@ class Published(NamedTuple):
 
 
 class OutputRoom(NamedTuple):
-    """The limits of the outputs of one message: their number, and the bytes of bodies and headers."""
+    """The limits of the outputs of one message: their number, and the bytes of their bodies and headers together."""
 
     messages: int
     bytes: int
@@ -90,11 +89,13 @@ class OutputRoom(NamedTuple):
 class Context:
     """The third argument of a handler method.
 
-    - `now`: in microseconds since 1970 UTC, the stored precision.
+    - `now`: the time in microseconds since 1970 UTC, the stored precision.
     - `recorded`: the captured values of the version to replay, packed with msgpack; None for a new message.
-    - `place`: the prefix of the names of documents, unique for each attempt; by default derived from the message.
-    - `draw_key`: the secret of a table whose draws are keyed.
-    - `room`: the limits of outputs, if any. `exceeded` is the error if these or the time limit were exceeded.
+    - `place`: the prefix of document names, unique for each attempt; by default derived from the message.
+    - `draw_key`: the secret of a table whose draws are keyed; None if draws are not keyed.
+    - `room`: the limits of outputs; None if there are none.
+
+    `exceeded` is the error if the handler exceeded the limits of outputs or of time.
     """
 
     __slots__ = ("_business_id", "_guids", "_headers", "_message_id", "_now", "_place", "_random", "_recorded", "_room",
@@ -142,7 +143,7 @@ class Context:
     @property
     def headers(self) -> Mapping[str, str]:
         """The headers of the message, read-only, without the trace context (`traceparent`, `tracestate`)."""
-        return MappingProxyType(dict(self._headers)) if self._headers else _NO_HEADERS
+        return MappingProxyType(dict(self._headers or {}))
 
     @property
     def now(self) -> datetime:
@@ -162,11 +163,11 @@ class Context:
         return self._seed.guid("guid", self._guids - 1)
 
     def capture(self, name: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - plain data of any kind
-        """Return the result of `function`, which is called once and recorded. A replay returns the record.
+        """Call `function`, record its result under `name`, and return it. A replay returns the recorded result.
 
-        The result is None, a bool, int (64 bits), float, str or bytes, or a list or dict of these; a tuple is returned
-        as a list. Raises `CaptureError` for a repeated name, another type of result, and in a replay for a name without
-        a record.
+        The result is None, a bool, int (64 bits), float, str or bytes, or a list or dict of these. A tuple is returned
+        as a list. Raises `CaptureError` for a repeated name or another type of result, and in a replay for a name that
+        was not recorded.
         """
         if not is_text(name):
             raise CaptureError(f"capture() takes a name that is a str, valid as UTF-8, not {name!r}.")
@@ -177,21 +178,19 @@ class Context:
         elif name in self._recorded:
             packed = self._recorded[name]
         else:
-            raise CaptureError(
-                f"A replay captures {name!r}, which was not captured when the message was first handled: handle new "
-                f"messages with a new revision."
-            )
+            problem = "was not captured when the message was first handled: add a revision"
+            raise CaptureError(f"A replay captures {name!r}, which {problem}.")
         self.captured[name] = packed
         return unpack(packed, strict_map_key=False)
 
     def store_document(
         self, content: bytes | Callable[[], bytes], *, media_type: str, name: str
     ) -> DocumentReference:
-        """Store a document before the outputs are published, and return a reference to it for the state and outputs.
+        """Store a document before the outputs are published. Return a reference for the state and outputs.
 
-        `content` is bytes or, better, a function that returns them. The function is called once, never in a replay,
-        and may be nondeterministic. `name` is a file name, unique among the documents of a message, and the end of the
-        reference's name. The reference is recorded with the version.
+        `content` is bytes or, better, a function that returns bytes. The function is called once, never in a replay,
+        and may be nondeterministic. `name` is a file name, unique among the documents of a message. The reference's
+        name ends in it. The reference is recorded with the version.
 
         Raises `DocumentError` for an invalid name or media type, content that is not bytes, and more than 100 documents
         or 64 MiB for the message; `CaptureError` for a repeated name.
@@ -207,27 +206,27 @@ class Context:
             self.documents.append(new_document(data, media_type, f"{place}-{name}"))
             size = sum(document.reference.size for document in self.documents)
             if len(self.documents) > MAX_DOCUMENTS or size > MAX_BYTES:
-                raise DocumentError(
-                    f"The handler stores {len(self.documents)} documents with {size:,} bytes; for one message it can "
-                    f"store {MAX_DOCUMENTS} with {MAX_BYTES:,}."
+                stored, most = (
+                    f"{len(self.documents)} documents with {size:,} bytes",
+                    f"{MAX_DOCUMENTS} with {MAX_BYTES:,}",
                 )
+                raise DocumentError(f"The handler stores {stored}; for one message it can store {most}.")
             return self.documents[-1].reference.model_dump()
 
         return DocumentReference.model_validate(self.capture(f"{DOCUMENT}{name}", ask))
 
     def publish(self, message: Message, *, headers: Mapping[str, str] | None = None) -> None:
-        """Publish a message once the next state is stored. Its id is derived from the handled message.
+        """Publish a message once the next state is stored. The id of the output is derived from the handled message.
 
-        Raises `PublishError` for anything but a message, for headers that are not str, and over the limits;
+        Raises `PublishError` if the argument is not a `Message`, if headers are not str, or over the limits of outputs;
         `CodecError` for a message that cannot be encoded.
         """
         if not isinstance(message, Message):
             raise PublishError(f"publish() takes a Message, not a {type(message).__name__}.")
         sent = dict(headers) if headers else {}
+        name = message_name(type(message))
         if sent and not all(map(is_text, (*sent, *sent.values()))):
-            raise PublishError(
-                f"The headers of a {message_name(type(message))} must be str, valid as UTF-8, not {sent!r}."
-            )
+            raise PublishError(f"The headers of a {name} must be str, valid as UTF-8, not {sent!r}.")
         message_id = self._seed.guid_text("message", len(self.published))
         codec = message_codec(type(message))
         body = codec.write(message)
@@ -242,7 +241,7 @@ class Context:
                 most = f"{self._room.messages:,} messages and {self._room.bytes:,} bytes"
                 self.exceeded = OutputsTooLargeError(f"The handler exceeds the limit of outputs: {most}.")
                 raise self.exceeded
-        self.published.append(Published(message_id, message_name(type(message)), body, sent))
+        self.published.append(Published(message_id, name, body, sent))
 
 
 @cache
@@ -258,8 +257,8 @@ def _pack(name: str, value: Any) -> bytes:  # noqa: ANN401 - plain data of any k
         # Values that a replay could not read must fail the first time.
         unpack(packed, strict_map_key=False)
     except (TypeError, ValueError, OverflowError) as error:
+        allowed = "None, bool, int, float, str or bytes, or a list or dict of these"
         raise CaptureError(
-            f"The value captured as {name!r} cannot be recorded: {error}. Return None, bool, int, float, str or bytes, "
-            f"or a list or dict of these."
+            f"The value captured as {name!r} cannot be recorded: {error}. Return {allowed}."
         ) from error
     return packed

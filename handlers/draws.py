@@ -1,8 +1,8 @@
 """Guids, message ids and random numbers derived from a message, the same on every machine and in every process.
 
-A draw is SHA-256 over message id, handler, business id, kind of draw and counter, each preceded by its length; with a
-key, HMAC-SHA-256, which cannot be predicted from the message id. Each kind has its own counter, so an additional draw
-of one kind does not shift another. The values are part of the storage contract and never change.
+A draw is SHA-256 over message id, handler, business id, kind of draw and counter, each text preceded by its length.
+With a key, a draw is HMAC-SHA-256 over the same bytes, which senders cannot predict. Each kind has its own counter, so
+an additional draw of one kind does not shift another kind. The values never change: they are in the storage contract.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FEW = 5
 
 
 class Seed:
-    """The source of all draws for one message in one handler. `key` is the secret of a table whose draws are keyed."""
+    """The source of all draws for one message in one handler. `key` is the secret of a table, None for plain draws."""
 
     __slots__ = ("_key", "_prefix")  # one for each message
 
@@ -45,12 +45,12 @@ class Seed:
         self._key = key
 
     def draw(self, kind: str, counter: int) -> bytes:
-        """Return draw number `counter`, from 0, of a kind: 32 bytes."""
+        """Return the 32 bytes of draw number `counter`, from 0, of a kind."""
         drawn = self._prefix + _suffix(kind, counter)
         return sha256(drawn).digest() if self._key is None else hmac.digest(self._key, drawn, "sha256")
 
     def guid(self, kind: str, counter: int) -> UUID:
-        """Return a draw as a UUID of version 8, for custom values (RFC 9562)."""
+        """Return a draw as a UUID of version 8, the version for custom values (RFC 9562)."""
         bits = int.from_bytes(self.draw(kind, counter)[:16], "big")
         guid = _new(UUID)  # as UUID(int=...), in half the time
         _set(guid, "int", bits & _UUID_FIXED_BITS | _UUID_VERSION_8 | _UUID_VARIANT)
@@ -68,8 +68,8 @@ class SeededRandom(random.Random):
     """A `random.Random` whose bits are draws of the message.
 
     Methods: random, getrandbits, randbytes, randrange, randint, choice, choices, shuffle, sample and uniform. They use
-    integers and basic arithmetic only, so results are the same on every machine and Python version. Other methods, such
-    as gauss, raise `NotImplementedError`: the last digits of logarithms and cosines depend on the machine.
+    only integers and basic arithmetic, so results are the same on every machine and Python version. Further methods,
+    such as gauss, raise `NotImplementedError`: the last digits of logarithms and cosines depend on the machine.
     """
 
     def __init__(self, seed: Seed) -> None:
@@ -107,7 +107,7 @@ class SeededRandom(random.Random):
         return self.getrandbits(n * 8).to_bytes(n, "little")
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
-        """Return a number of `range(start, stop, step)`, or `range(start)`. Raises `ValueError` for an empty range."""
+        """Return a member of `range(start, stop, step)` or `range(start)`. Raises `ValueError` for an empty range."""
         numbers = range(start) if stop is None else range(start, stop, step)
         towards_zero = 1 if numbers.step > 0 else -1  # len() fails for more than 63 bits
         count = (numbers.stop - numbers.start + numbers.step - towards_zero) // numbers.step
@@ -133,7 +133,7 @@ class SeededRandom(random.Random):
         cum_weights: Sequence[float | Fraction] | None = None,
         k: int = 1,
     ) -> list[T]:
-        """Return `k` items drawn with replacement, by weight if weights are given."""
+        """Return `k` items drawn with replacement; with weights, items are drawn in proportion to them."""
         count = len(population)
         if weights is not None and cum_weights is not None:
             raise TypeError("Pass weights or cumulative weights, not both.")
@@ -155,7 +155,7 @@ class SeededRandom(random.Random):
             x[last], x[other] = x[other], x[last]
 
     def sample(self, population: Sequence[T], k: int, *, counts: Iterable[int] | None = None) -> list[T]:
-        """Return `k` items drawn without replacement. `counts` repeats each item of the population."""
+        """Return `k` items drawn without replacement. `counts` says how often each item is in the population."""
         if not isinstance(population, Sequence):
             raise TypeError(f"sample() takes a sequence, not a {type(population).__name__}: use sorted(...).")
         if counts is None:
@@ -176,7 +176,7 @@ class SeededRandom(random.Random):
         return drawn
 
     def _places(self, count: int, k: int) -> list[int]:
-        """Return `k` different numbers below `count`: by rejection if `k` is small, otherwise from a pool."""
+        """Return `k` different numbers below `count`, drawn from a pool if `count` is small, otherwise by rejection."""
         if not 0 <= k <= count:
             raise ValueError(f"A sample of {k} items needs a population of at least {k}, not {count}.")
         small = _SMALL_POOL
@@ -196,11 +196,9 @@ class SeededRandom(random.Random):
 
 
 def _refusal(name: str) -> Callable[..., Any]:
-    def refuse(self: SeededRandom, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - takes what any of them takes
-        raise NotImplementedError(
-            f"context.random has no {name}(), as a replay may get another result. Record it with the version: "
-            f"context.capture({name!r}, lambda: random.{name}(...))."
-        )
+    def refuse(*_: Any, **__: Any) -> Any:  # noqa: ANN401 - takes any arguments
+        instead = f"context.capture({name!r}, lambda: random.{name}(...))"
+        raise NotImplementedError(f"context.random has no {name}(), as a replay may differ: use {instead}.")
 
     return refuse
 
@@ -212,13 +210,13 @@ for _name, _method in vars(random.Random).items():
 
 @lru_cache(maxsize=64)
 def _stream_prefix(handler: str, business_id: str) -> bytes:
-    """Return the hash input that all messages of a stream share. Cached, as a worker handles many of these in a row."""
+    """Return the hash input of a stream. Cached, as a worker handles many messages of a stream in a row."""
     return _with_length(handler) + _with_length(business_id)
 
 
 @lru_cache(maxsize=1024)
 def _suffix(kind: str, counter: int) -> bytes:
-    """Return the last bytes of the hash input of a draw. Cached: most draws are among the first few of their kind."""
+    """Return the hash input of a kind and counter. Cached: most draws are among the first few of their kind."""
     return _with_length(kind) + counter.to_bytes(8, "big")
 
 

@@ -11,7 +11,7 @@ HandlersError
 │   └── OutputsTooLargeError  a handler exceeded the limit of outputs for one message
 └── SpecError               incorrect use of `handlers.testing`
 
-Every error survives pickling: its constructor takes one sentence, that of `AppError` several.
+Every error survives pickling. Its constructor takes one sentence; the constructor of `AppError` takes several.
 """
 
 
@@ -20,7 +20,7 @@ class HandlersError(Exception):
 
 
 class AppError(HandlersError):
-    """Raised for invalid messages, states or handlers, with a sentence for each problem."""
+    """Raised for invalid messages, states or handlers. `args` has a sentence for each problem."""
 
     def __str__(self) -> str:
         if len(self.args) == 1:
@@ -29,15 +29,15 @@ class AppError(HandlersError):
 
 
 class CodecError(HandlersError):
-    """Raised when a state or message cannot be encoded or decoded, or does not decode to itself."""
+    """Raised when a state or message cannot be encoded or decoded, or would decode to a different value."""
 
 
 class CaptureError(HandlersError):
-    """Raised for a name that is captured twice or is new in a replay, or a value that cannot be recorded."""
+    """Raised if a handler captures a name twice, captures a new name in a replay, or a value cannot be recorded."""
 
 
 class DocumentError(HandlersError):
-    """Raised for a document that is too large or not bytes, or has an invalid name or media type."""
+    """Raised if a document is too large, is not bytes, or has an invalid name or media type."""
 
 
 class InputStateChangedError(HandlersError):
@@ -45,7 +45,7 @@ class InputStateChangedError(HandlersError):
 
 
 class NondeterminismError(HandlersError):
-    """Raised when a handler under guard calls a nondeterministic function. The message names the alternative."""
+    """Raised when a handler under guard calls a nondeterministic function. The text names the alternative."""
 
 
 class PublishError(HandlersError):
@@ -53,8 +53,8 @@ class PublishError(HandlersError):
 
 
 class OutputsTooLargeError(PublishError):
-    """Raised when outputs exceed the limits for one message. A handler that catches it fails all the same."""
+    """Raised when outputs exceed the limits for one message. A handler that catches this error fails all the same."""
 
 
 class SpecError(HandlersError):
-    """Raised when a test gives a handler something impossible. The message says how to correct the test."""
+    """Raised when a test stubs an impossible value or uses an unsuitable handler. The text says how to correct it."""

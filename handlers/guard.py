@@ -1,8 +1,8 @@
 """The guard: a handler fails if it calls a clock, a random generator or I/O outside its context.
 
-In handlers of `guarded(app)`, `datetime.now()`, `uuid4()`, `open()` and the like raise `NondeterminismError`, which
-names the call, the line and the alternative. A handler that catches it fails all the same. Other threads are not
-affected. The guard finds mistakes; it is not a sandbox.
+In handlers of `guarded(app)`, `datetime.now()`, `uuid4()`, `open()` and the like raise `NondeterminismError`. The error
+names the call, the line and the alternative. A handler that catches this error fails all the same. Other threads are
+not affected. The guard finds mistakes; it is not a sandbox.
 """
 
 import datetime as dt
@@ -15,7 +15,6 @@ import threading
 import zoneinfo
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
 from threading import Lock, get_ident
 from types import FrameType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
@@ -28,7 +27,7 @@ from handlers.context import Context
 from handlers.errors import NondeterminismError
 
 running: dict[int, list[NondeterminismError]] = {}
-"""The violations of each thread that runs a handler under guard; usually empty."""
+"""The violations so far, by the id of a thread that runs a handler under guard."""
 
 INSTALLED = ("site-packages", "dist-packages")
 
@@ -40,11 +39,11 @@ WAITING = "a handler does not wait; publish a message instead"
 
 _CLOCKS = "time monotonic perf_counter process_time thread_time clock_gettime"
 _LOCAL_TIME = "localtime ctime mktime tzset gmtime asctime strftime"
-_DRAWS = (
-    "random uniform triangular randint randrange choice choices sample shuffle gauss normalvariate lognormvariate "
-    "expovariate vonmisesvariate gammavariate betavariate paretovariate weibullvariate binomialvariate getrandbits "
-    "randbytes seed getstate setstate"
-)
+_DRAWS = [
+    name
+    for name, value in vars(random).items()
+    if isinstance(getattr(value, "__self__", None), random.Random)
+]
 _ENVIRONMENT = (
     "getpid getppid getcwd getcwdb stat lstat access cpu_count process_cpu_count getloadavg times uname "
     "getlogin getuid geteuid getgid getegid get_terminal_size sched_getaffinity"
@@ -62,7 +61,7 @@ _FUNCTIONS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(_names(_LOCAL_TIME), CLOCK),
         "sleep": WAITING,
     },
-    "random": dict.fromkeys(_names(_DRAWS), RANDOM),
+    "random": dict.fromkeys(_DRAWS, RANDOM),  # the methods of the module's own generator
     "secrets": dict.fromkeys(_names("token_bytes token_hex token_urlsafe randbelow randbits choice"), RANDOM),
     "uuid": {**dict.fromkeys(_names("uuid1 uuid4 uuid6 uuid7"), GUID), "getnode": IO},
     "os": {"urandom": RANDOM, "getrandom": RANDOM, **dict.fromkeys(_names(_ENVIRONMENT), IO)},
@@ -71,29 +70,28 @@ _FUNCTIONS: Mapping[str, Mapping[str, str]] = {
 """Functions by module, with their alternatives. Functions that this version of Python lacks are skipped."""
 
 PURE_WITH: Mapping[str, int] = {"time.gmtime": 1, "time.asctime": 1, "time.strftime": 2}
-"""Functions that are pure with this number of arguments, one of which is the time."""
+"""The number of arguments with which a function does not read the clock, as one of them is the time."""
 
 _EVENT_FAMILIES = _names(
     "open os socket subprocess sqlite3 urllib http ftplib imaplib nntplib poplib smtplib telnetlib shutil tempfile "
     "glob pathlib pty fcntl mmap syslog webbrowser winreg msvcrt _thread"
 )
-"""Prefixes, before the dot, of audit events of I/O."""
+"""The parts before the dot of the names of audit events for I/O."""
 
 EVENTS: Mapping[str, str] = {"builtins.input": IO, "time.sleep": WAITING}
-"""Other audit events, with their alternatives. Not every version of Python has every event."""
+"""Audit events for calls other than I/O, with the alternatives. Not every version of Python has every event."""
 
 _EXEMPT = _names(
     "importlib _frozen_importlib _frozen_importlib_external zipimport logging warnings linecache traceback "
     "zoneinfo"
 )
-"""Modules that may call all guarded functions, because the result of a handler does not depend on these calls."""
-
+"""Modules that may call guarded functions, because the result of a handler does not depend on these calls."""
 
 _RUN = "_guard_method.<locals>.run"  # the function that runs a handler's method under guard
 
 
 def check(call: str, instead: str) -> None:
-    """Raise `NondeterminismError` if this thread runs a handler, except in captured values, imports and logging."""
+    """Raise `NondeterminismError` if this thread runs a handler. Captured values, imports and logging are exempt."""
     violations = running.get(get_ident())
     if violations is None:
         return
@@ -141,18 +139,14 @@ def _module(frame: FrameType) -> str:
 
 
 _holds = vars(dt)
-
-
-def _pythons_own(held: type) -> Any:  # noqa: ANN401 - a class
-    """Return Python's own class, even if a test has replaced it."""
-    return next(base for base in held.__mro__ if base.__module__ == "datetime")
-
-
-_date, _datetime = _pythons_own(dt.date), _pythons_own(dt.datetime)
+# A test may already have replaced the classes by subclasses with a frozen clock.
+_date, _datetime = (
+    next(base for base in held.__mro__ if base.__module__ == "datetime") for held in (dt.date, dt.datetime)
+)
 
 
 class _Proxy(type):
-    """The metaclass of a proxy, which behaves as the class `original`."""
+    """The metaclass of proxies. A proxy passes for the class `original` in comparisons and type checks."""
 
     original: type
 
@@ -169,12 +163,12 @@ class _Proxy(type):
         return hash(cls.original)
 
     def live(cls) -> Any:  # noqa: ANN401 - a class like the original
-        """Return the class that the module holds now. A test may have replaced it by a class with a frozen clock."""
+        """Return the class that the module `datetime` holds now, such as a test's class with a frozen clock."""
         return _holds[cls.original.__name__]
 
 
 class _Constructor(metaclass=_Proxy):
-    """Constructs and validates instances of Python's own class."""
+    """The base of proxies. Calls and pydantic construct instances of the original, since a proxy has no instances."""
 
     def __new__(cls, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own, of no subclass
         return cls.live()(*args, **named)
@@ -185,22 +179,23 @@ class _Constructor(metaclass=_Proxy):
 
 
 def _guarded_method(name: str, instead: str, pure_with: int = sys.maxsize) -> Any:  # noqa: ANN401 - Python's own
-    """Return a guarded class method, which is pure with this number of arguments if no argument is None."""
+    """Return a class method with a guard. With `pure_with` arguments, none of which is None, it is not guarded."""
 
     def call(cls: Any, /, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own
-        if len(args) + len(named) < pure_with or None in (*args, *named.values()):
+        if _is_impure(pure_with, args, named):
             check(f"{cls.original.__name__}.{name}()", instead)
         return getattr(cls.live(), name)(*args, **named)
 
     return classmethod(call)
 
 
-# Proxies of `datetime` and `date`, which guard the clock and the local time zone. They have no instances, and compare
-# equal to Python's own.
+def _is_impure(pure_with: int, args: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+    given = (*args, *named.values())
+    return len(given) < pure_with or any(each is None for each in given)
 
 
 class GuardedDate(_Constructor, _date, metaclass=_Proxy):  # type: ignore[misc, valid-type]
-    """A proxy for `datetime.date`, with guards for `today` and `fromtimestamp`."""
+    """The proxy of `datetime.date`, with guards for methods that read the clock or the local time zone."""
 
     original = _date
     today = _guarded_method("today", CLOCK)
@@ -245,7 +240,7 @@ def _guard_process() -> None:
         importlib.import_module(module).__class__ = GuardedModule
     for name in ("__getitem__", "__iter__", "__len__"):
         _guard_attribute(type(os.environ), name, "os.environ")
-    random.Random.seed = _guarded_seed  # type: ignore[method-assign]
+    _guard_attribute(random.Random, "seed", "random.Random()", RANDOM, pure_with=2)
     for name in ("random", "getrandbits", "randbytes"):
         _guard_attribute(random.SystemRandom, name, "random.SystemRandom()", RANDOM)
     _guard_attribute(threading.Thread, "start", "threading.Thread.start()")
@@ -253,38 +248,30 @@ def _guard_process() -> None:
 
 
 def _guard_function(module: ModuleType, name: str, instead: str) -> Callable[..., Any]:
-    call, pure_with = f"{module.__name__}.{name}", PURE_WITH.get(f"{module.__name__}.{name}")
-    holds = vars(module)
+    call = f"{module.__name__}.{name}"
+    holds, pure_with = vars(module), PURE_WITH.get(call, sys.maxsize)
 
     @functools.wraps(holds[name])
     def guarded(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - the function's own
-        if pure_with is None or len(args) < pure_with:
+        if _is_impure(pure_with, args, named):
             check(f"{call}()", instead)
         return holds[name](*args, **named)
 
     return guarded
 
 
-def _guard_attribute(owner: type, name: str, call: str, instead: str = IO) -> None:
+def _guard_attribute(
+    owner: type, name: str, call: str, instead: str = IO, pure_with: int = sys.maxsize
+) -> None:
     original = getattr(owner, name)
 
     @functools.wraps(original)
     def guarded(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - the method's own
-        if running:
+        if running and _is_impure(pure_with, args, named):
             check(call, instead)
         return original(*args, **named)
 
     setattr(owner, name, guarded)
-
-
-_seed = random.Random.seed
-
-
-@functools.wraps(_seed)
-def _guarded_seed(self: random.Random, a: Any = None, version: int = 2) -> None:  # noqa: ANN401 - Python's own
-    if running and a is None:
-        check("random.Random()", RANDOM)
-    _seed(self, a, version)
 
 
 _guards: dict[tuple[str, str], Any] = {  # by module and name of the guarded function
@@ -298,7 +285,7 @@ _guards: dict[tuple[str, str], Any] = {  # by module and name of the guarded fun
     },
 }
 _originals = {key: vars(importlib.import_module(key[0]))[key[1]] for key in _guards}
-"""The originals of the guarded functions at import."""
+"""The functions and classes as they were when this module was imported, by the keys of `_guards`."""
 
 
 def _hear(
@@ -320,12 +307,11 @@ def _hear(
 
 
 _OURS = frozenset({"handlers", "runtime", "eventstore"})
-_clock = vars(sys.modules[datetime.__module__])
 _preparing = Lock()
 
 
 class GuardedApp(App):
-    """An app whose handlers run under the guard, even after it was unpickled in another process."""
+    """An app whose handlers run under guard, also after the app was unpickled in another process."""
 
     def __init__(self, *handlers: type[Handler[Any]], name: str | None = None) -> None:
         super().__init__(*handlers, name=name)
@@ -336,7 +322,7 @@ class GuardedApp(App):
 
 
 def guarded(app: App) -> App:
-    """Return the app with its handlers under guard. The given app is unchanged; for the cost see docs/testing.md."""
+    """Return a copy of the app whose handlers run under guard. docs/testing.md tells the cost."""
     if isinstance(app, GuardedApp):
         return app
     return GuardedApp(*app.handler_types, name=app.name).keyed(app.draw_key)
@@ -357,7 +343,7 @@ def _guard_routes(definition: HandlerDefinition) -> None:
 
 
 def _guard_method(method: Callable[..., Any], before: Callable[[], None]) -> Callable[..., Any]:
-    """Return a guarded method, which raises its first violation even if the original catches it."""
+    """Return the method under guard. It raises the first violation even if the original method catches the error."""
 
     @functools.wraps(method)
     def run(state: Any, message: Any, context: Any) -> Any:  # noqa: ANN401 - a handler's own
@@ -376,7 +362,7 @@ def _guard_method(method: Callable[..., Any], before: Callable[[], None]) -> Cal
 
 
 class Bindings:
-    """Rebinds names like `uuid4` in the modules of handlers, and in user modules that these import, to guards."""
+    """Rebinds names like `uuid4` to guards, in the modules of handlers and in the user's modules that they import."""
 
     def __init__(self, classes: Iterable[type], methods: Iterable[Callable[..., Any]]) -> None:
         self._roots = [found for each in classes for found in map(_module_of, each.__mro__) if found]
@@ -386,10 +372,10 @@ class Bindings:
         self._seen_clock: object = None
 
     def rebind(self) -> None:
-        """Rebind the names if modules were imported, or a test replaced the clock, since the last call."""
-        if self._seen_clock is _clock["datetime"] and self._seen_modules == len(sys.modules):
+        """Rebind the names. No-op unless modules were imported, or a test replaced the clock, since the last call."""
+        if self._seen_clock is _holds["datetime"] and self._seen_modules == len(sys.modules):
             return
-        self._seen_clock, self._seen_modules = _clock["datetime"], len(sys.modules)
+        self._seen_clock, self._seen_modules = _holds["datetime"], len(sys.modules)
         # By the identity of the original, or of a test's replacement for it.
         guards = {id(original): _guards[key] for key, original in _originals.items()}
         guards |= {id(vars(sys.modules[module])[name]): guard for (module, name), guard in _guards.items()}
@@ -419,7 +405,7 @@ class Bindings:
 
 
 def _module_of(value: object) -> ModuleType | None:
-    """Return a module itself, or the one that defines a value or its class. Reads no attributes of an instance."""
+    """Return the module itself, or the module that defines a value or its class. Reads no attributes of an instance."""
     kind = type(value)
     if issubclass(kind, ModuleType):
         return value  # type: ignore[return-value] # as was just asked

@@ -1,4 +1,4 @@
-"""Messages and states: frozen models, read from bytes and written to bytes."""
+"""Messages and states: frozen models that are stored and sent as JSON."""
 
 import json
 import re
@@ -11,11 +11,11 @@ from handlers.codec import JSON, Codec
 from handlers.errors import AppError, CodecError
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-"""A valid name in keys and on the wire. In a key, "-" and the business id follow the name of a handler."""
+"""A valid name in keys and on the wire. A stream's key is the name of the handler, "-" and the business id."""
 
 
 def stable_name(name: str, owner: str) -> str:
-    """Return `name` if it is valid in keys and on the wire. Raises `AppError`, in which `owner` describes the class."""
+    """Return `name`. Raises `AppError` about `owner` if the name is invalid in keys and on the wire."""
     if not NAME.fullmatch(name):
         raise AppError(f"{owner} is named {name!r}: use ASCII letters, digits and _, and no digit first.")
     return name
@@ -24,9 +24,9 @@ def stable_name(name: str, owner: str) -> str:
 class Message(BaseModel):
     """Base class of messages.
 
-    The name on the wire is that of the class, unless given: `class FireAt(Message, name="FireAt")` keeps it when the
-    class is renamed. `class FireAt(Message, aliases=("Shoot",))` also reads messages of another name, as in logs from
-    before a renaming; they are published under the current name. Unknown fields are ignored.
+    The name on the wire is the class name by default; `class FireAt(Message, name="FireAt")` fixes it. After a
+    renaming, `class FireAt(Message, aliases=("Shoot",))` still reads messages with the old name. Messages are always
+    published with the current name. Unknown fields are ignored.
     """
 
     model_config = ConfigDict(frozen=True, **JSON)
@@ -61,7 +61,7 @@ def message_name(message_type: type[Message]) -> str:
 
 
 def message_aliases(message_type: type[Message]) -> tuple[str, ...]:
-    """Return the other names under which messages of this type are read."""
+    """Return the further names under which messages of this type are read."""
     return message_type.__message_aliases__
 
 
@@ -69,10 +69,11 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class State(BaseModel):
-    """Base class of states. All fields have defaults: the initial state of a business object.
+    """Base class of states. All fields have defaults, which are the initial state of a business object.
 
-    A changed shape needs a new schema version, and for each older version an upcaster, which converts stored fields to
-    the next version: `class Account(State, version=2, upcasters={1: add_currency})`.
+    If the fields change, increase the schema version, and add an upcaster for each older version:
+    `class Account(State, version=2, upcasters={1: add_currency})`. An upcaster takes and returns the fields as a dict,
+    and converts them to the next version.
     """
 
     model_config = ConfigDict(frozen=True, **JSON)
@@ -99,7 +100,7 @@ class StateCodec(Codec[State]):
     def __init__(self, state_type: type[State]) -> None:
         super().__init__(state_type)
         self.version = state_type.__schema_version__
-        self._upcasters = dict(state_type.__upcasters__)
+        self._upcasters = state_type.__upcasters__
         name = state_type.__name__
         if self.version < 1:
             raise AppError(f"{name} has schema version {self.version}: use an int from 1.")
@@ -108,27 +109,21 @@ class StateCodec(Codec[State]):
         if missing or (self.version > 1 and not self._upcasters):
             steps = ", ".join(map(str, missing)) or str(self.version - 1)
             raise AppError(
-                f"{name} has schema version {self.version}: add the missing upcasters, or remove the surplus ones "
-                f"({steps})."
+                f"{name} has schema version {self.version}: add missing upcasters, or remove surplus ones ({steps})."
             )
 
     def upcast(self, data: bytes, version: int) -> bytes:
-        """Return stored bytes in the current schema version. Raises `CodecError`, as for a newer version."""
+        """Convert stored JSON to the current schema version. Raises `CodecError` if that is impossible."""
         if version == self.version:
             return data
         name = self.model_type.__name__
+        stored = f"{name} was stored in schema version {version}"
         if version > self.version:
-            raise CodecError(
-                f"{name} was stored in schema version {version}; this code knows versions up to {self.version}: deploy "
-                f"newer code."
-            )
+            raise CodecError(f"{stored}; this code knows versions up to {self.version}: deploy newer code.")
         fields: Any = json.loads(data)
         for step in range(version, self.version):
             if step not in self._upcasters:
-                raise CodecError(
-                    f"{name} was stored in schema version {version}, and there is no upcaster from version {step}: "
-                    f"restore it."
-                )
+                raise CodecError(f"{stored}, and there is no upcaster from version {step}: restore it.")
             try:
                 fields = self._upcasters[step](fields)
             except Exception as error:

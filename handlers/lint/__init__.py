@@ -4,7 +4,7 @@ r"""The linter: finds nondeterministic code in the source of handlers, without r
     print(*report.findings, sep="\n")
 
 `check` starts from the methods that the framework calls, and `interpreter` follows statements and calls. `library`
-models functions of libraries, `values` possible values, `source` the user's modules. `rules` lists the rules.
+models library functions, `values` models possible values, and `source` finds the user's modules. `rules` lists rules.
 """
 
 import ast
@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from handlers.lint import values
-from handlers.lint.interpreter import Interpreter, check_model
+from handlers.lint.interpreter import Interpreter
+from handlers.lint.library import check_model
 from handlers.lint.rules import RULES, Finding, Rule
 from handlers.lint.source import FunctionNode, SourceError, SourceModule, locate, shown
 from handlers.lint.values import Arguments, Checker, Class, Function, Owner, Scope, Value
@@ -32,7 +33,7 @@ _RECURSION = 6000  # each followed call takes a dozen of Python's own
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A file to check: all its handlers, states and messages, or only the named classes."""
+    """A file to check. All its handlers, states and messages are checked, or only the named classes."""
 
     path: Path
     classes: frozenset[str] | None = None
@@ -40,7 +41,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Findings and notes, sorted by file and line, and the numbers of checked handlers and files."""
+    """The result of `check`: findings and notes by file and line, and the numbers of checked handlers and files."""
 
     findings: tuple[Finding, ...]
     notes: tuple[Finding, ...]
@@ -48,6 +49,7 @@ class Report:
     files: int
 
     def document(self) -> dict[str, Any]:
+        """Return the report as it is written as JSON."""
         findings, notes = ([each.document() for each in some] for some in (self.findings, self.notes))
         return {"findings": findings, "notes": notes, "handlers": self.handlers, "files": self.files}
 
@@ -55,9 +57,9 @@ class Report:
 def check(targets: Iterable[Target]) -> Report:
     """Check files without importing them.
 
-    Calls are followed into the user's other modules: those of the same package or folder, under the working directory,
-    or on Python's path unless installed. Raises `SourceError` for a file that cannot be read or parsed, or lacks a
-    named class. Takes some milliseconds for each handler.
+    Calls are followed into the user's other modules: in the same package or folder, under the working directory, or on
+    Python's path unless installed. Raises `SourceError` if a file cannot be read or parsed, or lacks a named class.
+    Takes some milliseconds for each handler.
     """
     checker = Checker(Interpreter)
     checked: dict[SourceModule, dict[Class, None]] = {}
@@ -90,10 +92,9 @@ def _chosen(top: Scope, names: frozenset[str] | None) -> list[Class]:
     relevant = [each for each in classes if not _ROOTS.isdisjoint(each.mro)]
     missing = (names or frozenset()) - {each.name for each in relevant}
     if missing:
-        raise SourceError(
-            f"There is no class {', '.join(sorted(missing))} in the source of {shown(top.module.path)}: only "
-            f"classes defined by a class statement can be checked."
-        )
+        names_of_missing = ", ".join(sorted(missing))
+        where = f"{shown(top.module.path)}: only classes defined by a class statement can be checked"
+        raise SourceError(f"There is no class {names_of_missing} in the source of {where}.")
     return [each for each in relevant if names is None or each.name in names]
 
 
@@ -140,7 +141,7 @@ def _check_method(class_: Class, name: str, method: Function) -> None:
 
 
 def _check_stored(class_: Class) -> None:
-    """Follow the code that decoding a state or message calls: validators, default factories and upcasters."""
+    """Follow the code that runs when a state or message is decoded: validators, default factories and upcasters."""
     check_model(class_)
     for keyword in class_.node.keywords:
         if keyword.arg == "upcasters":
@@ -154,7 +155,7 @@ _COMMENT = re.compile(
 
 
 def _silence(module: SourceModule, findings: list[Finding], checked: list[ast.ClassDef]) -> Iterator[Finding]:
-    """Yield the findings that no `noqa` comment silences, and one for each unused or unexplained comment."""
+    """Yield the findings that no `noqa` comment silences, and a finding for each unused or unexplained comment."""
     comments: dict[int, tuple[int, list[str], str]] = {}
     for token in tokenize.generate_tokens(io.StringIO(module.text).readline) if findings or checked else ():
         if token.type == tokenize.COMMENT and (match := _COMMENT.search(token.string)):

@@ -2,12 +2,23 @@
 
 import ast
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from handlers.lint import library, rules, values
+from handlers.lint import library, source, values
 from handlers.lint.library import call_back, call_special, check_iteration, iterate, orderless
-from handlers.lint.rules import listed
-from handlers.lint.source import Assigned, FunctionNode, imported_names
-from handlers.lint.values import Arguments, Class, External, Function, Instance, Value, collection, join
+from handlers.lint.rules import called, listed
+from handlers.lint.source import FunctionNode
+from handlers.lint.values import (
+    Arguments,
+    Class,
+    External,
+    Function,
+    Instance,
+    Scope,
+    Value,
+    collection,
+    join,
+)
 
 _PASSES = 2
 _MOST_CONTEXTS = 12
@@ -16,7 +27,7 @@ _MADE_ONCE = ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.S
 _RECORDED = {values.Attribute(Instance(values.CONTEXT), name) for name in ("capture", "store_document")}
 
 
-class Interpreter(values.Scope):
+class Interpreter(Scope):
     """A scope whose source is followed. Each kind of expression and statement is a case, or has a method."""
 
     def evaluate(self, node: ast.expr) -> Value:  # noqa: C901, PLR0911, PLR0912 - one table of cases
@@ -24,12 +35,12 @@ class Interpreter(values.Scope):
             case ast.Constant(value=constant):
                 return values.literal(constant)
             case ast.Name(id=name):
-                found = self.lookup(name)
-                self.check_read(found or (), node)
+                named = self.lookup(name)
+                self.check_read(named or (), node)
                 is_ours = self.local(name) is not None or self.is_global(name)
-                if found is not None and name in self.module.changed and not is_ours:
+                if named is not None and name in self.module.changed and not is_ours:
                     self.report("CM808", node, name)
-                return found or ()
+                return named or ()
             case ast.Attribute(value=base, attr=name):
                 return self.attribute(self.evaluate(base), name, node)
             case ast.Subscript():
@@ -76,9 +87,9 @@ class Interpreter(values.Scope):
                 return self.evaluate(awaited)
             case ast.Yield(value=yielded):
                 self.yielded.append(self.evaluate(yielded) if yielded else ())
-            case ast.YieldFrom(value=source):
-                value = self.evaluate(source)
-                check_iteration(value, source, self)
+            case ast.YieldFrom(value=iterated):
+                value = self.evaluate(iterated)
+                check_iteration(value, iterated, self)
                 self.yielded.append(values.element_of(value))
             case _:
                 self._parts(node)
@@ -99,7 +110,7 @@ class Interpreter(values.Scope):
     def _execute(self, statement: ast.stmt) -> None:  # noqa: C901, PLR0912 - one table of cases
         match statement:
             case ast.Import() | ast.ImportFrom():
-                for name, binding in imported_names(statement):
+                for name, binding in source.imported_names(statement):
                     self.names[name] = self.imported(binding)
             case ast.Global(names=names):
                 self.globals.update(names)
@@ -109,10 +120,9 @@ class Interpreter(values.Scope):
                     self.bind(target, value)
             case ast.AnnAssign(target=target, value=ast.expr() as assigned, annotation=annotation):
                 value = self.evaluate(assigned)
-                is_open = all(
-                    values.type_name(each) in _COLLECTIONS and values.element_of((each,)) == ()
-                    for each in value
-                )
+                # An annotation tells the members of a collection that is still empty.
+                types = [values.type_name(each) for each in value]
+                is_open = _COLLECTIONS.issuperset(types) and values.element_of(value) == ()
                 self.bind(target, (self.annotated(annotation) if is_open else ()) or value)
             case ast.AugAssign():
                 self._augmented(statement)
@@ -123,19 +133,19 @@ class Interpreter(values.Scope):
                 self.returned.append(self.evaluate(returned))
             case ast.If(test=test, body=body, orelse=orelse):
                 call_special(self.evaluate(test), ("__bool__", "__len__"), test)
-                self._either(lambda: self.execute(body), lambda: self.execute(orelse))
+                self._either(partial(self.execute, body), partial(self.execute, orelse))
             case ast.For() | ast.AsyncFor():
                 self._for(statement)
             case ast.While(test=test, body=body, orelse=orelse):
-                self._repeat(lambda: self.execute([ast.Expr(test), *body]))
+                self._repeat(partial(self.execute, [ast.Expr(test), *body]))
                 self.execute(orelse)
             case ast.With() | ast.AsyncWith():
                 self._with(statement)
             case ast.Try() | ast.TryStar():
-                self._maybe(statement.body)
-                for handler in statement.handlers:
-                    self.names |= {handler.name: ()} if handler.name else {}
-                    self._maybe(handler.body)
+                for part in (statement, *statement.handlers):
+                    caught = getattr(part, "name", None)
+                    self.names |= {caught: ()} if caught else {}
+                    self._either(partial(self.execute, part.body))
                 self.execute([*statement.orelse, *statement.finalbody])
             case ast.Match():
                 self._match(statement)
@@ -148,7 +158,7 @@ class Interpreter(values.Scope):
                 self._parts(statement)
 
     def bind(self, target: ast.expr, value: Value) -> None:
-        """Bind the names in a target to a value or its parts, and report a target that mutates a shared value."""
+        """Bind the names of a target to a value or its parts. Report an assignment that mutates a shared value."""
         match target:
             case ast.Name(id=name):
                 library.check_target(target, self)
@@ -289,9 +299,10 @@ class Interpreter(values.Scope):
                     self.names[name] = subject if is_whole else part
             if case.guard is not None:
                 self.evaluate(case.guard)
-            self._maybe(case.body)
+            self._either(partial(self.execute, case.body))
 
-    def _either(self, one: Callable[[], None], other: Callable[[], None]) -> None:
+    def _either(self, one: Callable[[], None], other: Callable[[], None] = lambda: None) -> None:
+        """Follow two branches, each from the current names. Afterwards, a name has the values of both branches."""
         before = dict(self.names)
         one()
         after_one, self.names = self.names, before
@@ -299,18 +310,15 @@ class Interpreter(values.Scope):
         for name, value in after_one.items():
             self.names[name] = join(value, self.names.get(name, ()))
 
-    def _maybe(self, body: list[ast.stmt]) -> None:
-        self._either(lambda: self.execute(body), lambda: None)
-
     def _repeat(self, once: Callable[[], None]) -> None:
-        """Follow the body of a loop, and once more if it changed names that the next iteration reads."""
+        """Follow the body of a loop. Follow it a second time if it changed names that the next iteration may read."""
         for _ in range(_PASSES):
             before = dict(self.names)
-            self._either(once, lambda: None)
+            self._either(once)
             if self.names == before:
                 break
 
-    # Calls of the user's functions and classes are followed, all others are looked up.
+    # Calls: those of the user's functions and classes are followed; those of libraries are looked up.
 
     def _call(self, node: ast.Call) -> Value:
         callee = self.evaluate(node.func)
@@ -353,7 +361,7 @@ class Interpreter(values.Scope):
         return join(*results)
 
     def _call_function(self, function: Function, arguments: Arguments) -> Value:
-        """Return the possible results of a function. Each combination of arguments is followed once."""
+        """Return the possible results of a function. Each combination of arguments is followed only once."""
         checker, node, scope = self.checker, function.node, function.scope
         key = ("call", function, arguments, checker.mode)
         contexts = ("contexts", node, checker.mode)
@@ -383,14 +391,16 @@ class Interpreter(values.Scope):
                     method = base.function(binding, (class_,) if name == "__new__" else made)
                     self.call((method,), given, node)
         for external in class_.mro if not class_.members("__init__") else ():
-            if isinstance(external, str) and (rules.called(external) or external == "random.Random"):
+            if isinstance(external, str) and (called(external) or external == "random.Random"):
                 self.call((External(external),), arguments, node)
         if class_.is_record:
-            check_model(class_, frozenset(() if arguments.is_open else dict(arguments.named)), nested=False)
+            library.check_model(
+                class_, frozenset(() if arguments.is_open else dict(arguments.named)), nested=False
+            )
         return made
 
 
-def _bind(parameters: ast.arguments, arguments: Arguments, scope: values.Scope) -> None:
+def _bind(parameters: ast.arguments, arguments: Arguments, scope: Scope) -> None:
     outside = scope.parent or scope
     positional = [*parameters.posonlyargs, *parameters.args]
     pairs = [*zip(reversed(positional), reversed(parameters.defaults), strict=False)]
@@ -414,49 +424,3 @@ def _bind(parameters: ast.arguments, arguments: Arguments, scope: values.Scope) 
         scope.names[parameters.vararg.arg] = collection("tuple", join(*given))
     if parameters.kwarg:
         scope.names[parameters.kwarg.arg] = collection("dict", item=join(*named.values()))
-
-
-# Models: their validators, default factories and upcasters are followed.
-
-_VALIDATORS = listed(
-    "pydantic.{field_validator model_validator validator root_validator field_serializer model_serializer}"
-)
-
-
-def check_model(class_: Class, given: frozenset[str] = frozenset(), *, nested: bool = True) -> None:
-    """Follow the code that decoding a model may call, in nested models too. Fields in `given` need no default."""
-    checker = class_.scope.checker
-    key = ("model", class_, given, nested, checker.mode)
-    if key in checker.known:
-        return
-    checker.known[key] = ()
-    annotations: list[tuple[ast.AST, values.Scope]] = []
-    for base in class_.users_mro:
-        scope = base.body_scope
-        with checker.following((base.name, base.node, scope.module)):
-            for name, binding in [(name, each) for name, found in base.bindings.items() for each in found]:
-                if isinstance(binding, FunctionNode) and _VALIDATORS.intersection(scope.marks(binding)):
-                    method = scope.attribute(values.instance(class_), name, binding)
-                    scope.call(method, values.OPEN, binding)
-                elif isinstance(binding, Assigned) and binding.annotation:
-                    annotations += ((each, scope) for each in ast.walk(binding.annotation))
-                    _call_functions_in(binding.annotation, scope, is_default=name not in given)
-                    if binding.value and name not in given and not _call_functions_in(binding.value, scope):
-                        scope.evaluate(binding.value)
-    for node, scope in annotations if nested else ():
-        for option in scope.quietly(node) if isinstance(node, ast.Name | ast.Attribute) else ():
-            if isinstance(option, Class):
-                check_model(option)
-
-
-def _call_functions_in(field: ast.expr, scope: values.Scope, *, is_default: bool = True) -> bool:
-    has_factory = False
-    for node in [each for each in ast.walk(field) if isinstance(each, ast.Call)]:
-        callee = [each.name for each in scope.quietly(node.func) if isinstance(each, External)]
-        is_validator = any(name.endswith(("Validator", "Serializer")) for name in callee)
-        for keyword in (*(ast.keyword(None, each) for each in node.args), *node.keywords):
-            is_factory = is_default and keyword.arg in {"default_factory", "factory"}
-            has_factory |= is_factory
-            if is_validator or is_factory:
-                scope.call(scope.evaluate(keyword.value), values.OPEN, keyword.value)
-    return has_factory

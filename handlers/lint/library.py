@@ -1,14 +1,15 @@
-"""Models library functions and methods: rules that they break, their results, operators, and the order of sets."""
+"""Models library functions, methods and operators: the rules that they break, their results, and the order of sets."""
 
 import ast
 from dataclasses import replace
+from itertools import chain
 
 from handlers.lint import rules, values
 from handlers.lint.rules import listed
-from handlers.lint.source import FunctionNode, parse_expression
+from handlers.lint.source import Assigned, FunctionNode, parse_expression
 from handlers.lint.values import Arguments, Class, External, Instance, Scope, Value, collection, join
 
-# Findings about values: uses of the order of sets, and mutations of values shared between messages.
+# Findings about values: the order of sets is used, or a value that messages share is mutated.
 
 
 def check_iteration(value: Value, node: ast.AST, scope: Scope) -> None:
@@ -17,7 +18,7 @@ def check_iteration(value: Value, node: ast.AST, scope: Scope) -> None:
 
 
 def check_text(value: Value, node: ast.AST, scope: Scope) -> None:
-    """Report that a set, or a model with a set in it, is converted to text."""
+    """Report the conversion of a set, or of an object that holds a set, to text."""
     if values.has_type(value, "set", "frozenset") or any(map(_holds_set, value)):
         scope.report("CM703", node)
 
@@ -53,8 +54,8 @@ def check_target(target: ast.expr, scope: Scope) -> None:
 
 
 def is_indifferent_loop(loop: ast.For | ast.AsyncFor) -> bool:
-    """Return whether a loop has the same result in any order."""
-    # True if it adds to sets, counts, or searches for a member, without changing the names in its conditions.
+    """Return whether a loop certainly has the same result in any order."""
+    # True if it only adds to sets, counts, or searches for a member, and its conditions do not read changed names.
     statements = [each for part in loop.body for each in ast.walk(part) if isinstance(each, ast.stmt)]
     changed: set[str] = set()
     own: set[ast.AST] = set()  # names at the places that mutate them
@@ -77,13 +78,13 @@ def is_indifferent_loop(loop: ast.For | ast.AsyncFor) -> bool:
     return is_plain and len(returned) <= 1 and changed.isdisjoint(read)
 
 
-# Special methods and callbacks of the user's, called by operators and functions.
+# Operators and library functions call the user's special methods and callbacks.
 
 TEXT_METHODS = ("__format__", "__str__", "__repr__")
 _ELSE = {
     "str": TEXT_METHODS[1:], "format": TEXT_METHODS, "bool": ("__bool__", "__len__"), "int": ("__int__", "__index__"),
 }  # fmt: skip
-"""The special methods that builtins call, if their names differ from the builtin's."""
+"""The special methods that a builtin calls, if not the method of the same name."""
 _COMPARING = listed("builtins.{sorted min max}")
 _ITERATING = _COMPARING | listed(
     "builtins.{list tuple set frozenset sum any all iter enumerate zip dict map filter}"
@@ -92,11 +93,11 @@ _OPERATORS: dict[type[ast.AST], str] = {
     ast.Mult: "mul", ast.Div: "truediv", ast.MatMult: "matmul", ast.BitAnd: "and", ast.BitOr: "or",
     ast.BitXor: "xor", ast.NotEq: "eq", ast.LtE: "le", ast.GtE: "ge", ast.In: "contains", ast.NotIn: "contains",
 }  # fmt: skip
-"""The special methods of operators, if not the operator's name in lower case."""
+"""The names of operators' special methods, if not the name of the class in lower case."""
 
 
 def call_special(value: Value, names: tuple[str, ...], node: ast.AST, *given: Value) -> Value:
-    """Follow the first of these methods that a user's object has, and return its possible results."""
+    """Follow the first of these methods that a user's object has. Return the possible results."""
     results: list[Value] = []
     for option in (each for each in value if isinstance(each, Instance)):
         class_ = values.class_of(option)
@@ -108,25 +109,24 @@ def call_special(value: Value, names: tuple[str, ...], node: ast.AST, *given: Va
 
 
 def iterate(value: Value, node: ast.AST) -> Value:
-    """Return the items of a value, and follow the methods that yield them."""
+    """Return the possible items of an iteration over a value. Follow the user's methods that yield items."""
     given = call_special(value, ("__iter__", "__getitem__"), node)
     return join(values.element_of(value), values.element_of(given), call_special(given, ("__next__",), node))
 
 
 def call_back(arguments: Arguments, given: Value, node: ast.AST, scope: Scope) -> Value:
-    """Follow each function among the arguments, called with `given`. Return the possible results."""
-    functions = (values.Function, External)
-    callbacks = [each for argument in arguments for each in argument if isinstance(each, functions)]
+    """Follow each function among the arguments as if called with `given`. Return the possible results."""
     called = [
         each
-        for each in callbacks
-        if each.bound or rules.called(each.name) or isinstance(each, values.Function)
+        for each in chain.from_iterable(arguments)
+        if isinstance(each, values.Function)
+        or (isinstance(each, External) and (each.bound or rules.called(each.name)))
     ]
     return scope.call(tuple(called), Arguments((given,), is_open=True), node) if called else ()
 
 
 def operate(left: Value, operator: ast.AST, right: Value, node: ast.AST, scope: Scope) -> Value:
-    """Return the possible results of an operator, and follow the user's methods that it calls."""
+    """Return the possible results of an operator. Follow the user's methods that the operator calls."""
     name = _OPERATORS.get(type(operator), type(operator).__name__.lower())
     if isinstance(operator, ast.cmpop):
         if name == "contains":
@@ -156,7 +156,7 @@ def operate(left: Value, operator: ast.AST, right: Value, node: ast.AST, scope: 
     return values.fresh(known)
 
 
-# Rules that a call breaks, by the name of the function or method, the receiver and the arguments.
+# Rules that a call breaks, depending on the name of the function or method, the receiver and the arguments.
 
 _LAZY = listed("builtins.{map filter iter} itertools.{chain chain.from_iterable filterfalse starmap}")
 _SUMS = listed("builtins.sum math.prod")
@@ -201,7 +201,7 @@ _SHARED = (values.Owner.MODULE, values.Owner.CLASS, values.Owner.DEFAULT)
 
 
 def is_indifferent(callee: Value) -> bool:
-    """Return whether a function's result is independent of the order of its arguments' members."""
+    """Return whether the result of a function does not depend on the order of its arguments' members."""
     return any(
         (isinstance(each, External) and (each.name in _INDIFFERENT or each.name.startswith("logging.")))
         or (isinstance(each, values.Attribute) and each.name in _LOGGERS)
@@ -210,7 +210,7 @@ def is_indifferent(callee: Value) -> bool:
 
 
 def orderless(node: ast.expr, scope: Scope) -> Value:
-    """Evaluate an expression whose order does not matter. It may convert a set to a list."""
+    """Evaluate an expression whose order does not matter. So the expression may convert a set to a list."""
     match node:
         case ast.ListComp(elt, generators):
             return scope.evaluate(ast.copy_location(ast.GeneratorExp(elt, generators), node))
@@ -236,7 +236,7 @@ def _broken_by(name: str, arguments: Arguments) -> str | None:
 
 
 def _broken_order(name: str, receiver: Value, arguments: Arguments) -> str | None:
-    """Return the code of the rule that a call breaks by using the order of a set: its receiver or an argument."""
+    """Return the code of the rule that a call breaks if it uses the order of a set, or None."""
     method, is_own = name.rpartition(".")[2], values.is_unordered(receiver)
     is_given = any(map(values.is_unordered, arguments))
     if is_given and name in _SUMS:
@@ -256,7 +256,7 @@ def _broken_order(name: str, receiver: Value, arguments: Arguments) -> str | Non
 
 
 def _has_ties(key: Value | None) -> bool:
-    """Return whether different members may have the same key, judging by the form of the key function."""
+    """Return whether different members may have the same key. Judges by the form of the key function."""
     match key:
         case None | (Instance(of="builtins.NoneType"),):
             return False
@@ -290,7 +290,7 @@ def _changed(name: str, receiver: Value, arguments: Arguments) -> Value:
 
 
 def call(callee: External | values.Attribute, arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
-    """Return the possible results of a call to a library function or method. Report the call if it breaks a rule."""
+    """Return the possible results of a call to a library function or method. Report rules that the call breaks."""
     receiver: Value = () if isinstance(callee, External) else (callee.receiver,)
     if isinstance(callee, External):
         name, arguments = callee.name, arguments.after(*callee.bound)
@@ -445,3 +445,52 @@ def _result(name: str, receiver: Value, arguments: Arguments, called_back: Value
     is_class = method[:1].isupper() and rules.called(name) is None
     made = values.instance("pathlib.Path" if is_path else name) if is_path or is_class else ()
     return _RESULTS.get(name) or made
+
+
+# Models: validators and default factories are followed.
+
+_VALIDATORS = listed(
+    "pydantic.{field_validator model_validator validator root_validator field_serializer model_serializer}"
+)
+
+
+def check_model(class_: Class, given: frozenset[str] = frozenset(), *, nested: bool = True) -> None:
+    """Follow the code that may run when a model is decoded. Fields in `given` get no default value.
+
+    If `nested` is set, the code of nested models is followed too.
+    """
+    checker = class_.scope.checker
+    key = ("model", class_, given, nested, checker.mode)
+    if key in checker.known:
+        return
+    checker.known[key] = ()
+    annotations: list[tuple[ast.AST, Scope]] = []
+    for base in class_.users_mro:
+        scope = base.body_scope
+        with checker.following((base.name, base.node, scope.module)):
+            for name, binding in [(name, each) for name, found in base.bindings.items() for each in found]:
+                if isinstance(binding, FunctionNode) and _VALIDATORS.intersection(scope.marks(binding)):
+                    method = scope.attribute(values.instance(class_), name, binding)
+                    scope.call(method, values.OPEN, binding)
+                elif isinstance(binding, Assigned) and binding.annotation:
+                    annotations += ((each, scope) for each in ast.walk(binding.annotation))
+                    _call_functions_in(binding.annotation, scope, is_default=name not in given)
+                    if binding.value and name not in given and not _call_functions_in(binding.value, scope):
+                        scope.evaluate(binding.value)
+    for node, scope in annotations if nested else ():
+        for option in scope.quietly(node) if isinstance(node, ast.Name | ast.Attribute) else ():
+            if isinstance(option, Class):
+                check_model(option)
+
+
+def _call_functions_in(field: ast.expr, scope: Scope, *, is_default: bool = True) -> bool:
+    has_factory = False
+    for node in [each for each in ast.walk(field) if isinstance(each, ast.Call)]:
+        callee = [each.name for each in scope.quietly(node.func) if isinstance(each, External)]
+        is_validator = any(name.endswith(("Validator", "Serializer")) for name in callee)
+        for keyword in (*(ast.keyword(None, each) for each in node.args), *node.keywords):
+            is_factory = is_default and keyword.arg in {"default_factory", "factory"}
+            has_factory |= is_factory
+            if is_validator or is_factory:
+                scope.call(scope.evaluate(keyword.value), values.OPEN, keyword.value)
+    return has_factory

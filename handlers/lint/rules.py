@@ -1,17 +1,17 @@
-"""The rules: forbidden names of libraries, the reasons, and the alternatives."""
+"""The rules: names in libraries that a handler must not use, the reasons, and the alternatives."""
 
 import ast
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from handlers.lint.source import shown
 
-# Code, name, reason, alternative; then the names that break the rule when called, or read. The longest prefix decides:
-# all names of `random` break a rule when called, except `random.Random`.
+# Each rule has a code, name, reason and alternative, then the names that break the rule when called or read. The
+# longest prefix decides: all names in `random` break a rule when called, except `random.Random`.
 _TABLE = """
 CM101 | wall clock | a replay reads another time | context.now
   calls: time datetime.datetime.{now today utcnow} datetime.date.today pandas.Timestamp.{now today utcnow} arrow.{now
@@ -132,7 +132,7 @@ pure | deterministic names in modules whose other names break a rule
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule. The first digit of its code is its group. A note is shown, but does not count as a finding."""
+    """A rule. The first digit of its code is its group. `is_note`: what breaks the rule is shown as a note."""
 
     code: str
     name: str
@@ -142,7 +142,7 @@ class Rule:
 
 
 def listed(text: str) -> frozenset[str]:
-    """Split a text into names, and expand braces: `os.{stat walk}` becomes `os.stat` and `os.walk`."""
+    """Split a text into names. Braces are expanded: `os.{stat walk}` becomes `os.stat` and `os.walk`."""
     words = re.findall(r"(\S*)\{(.*?)\}|(\S+)", text, re.DOTALL)
     return frozenset(prefix + name for prefix, names, word in words for name in names.split() or [word])
 
@@ -161,7 +161,7 @@ for _row in _ROWS:
         _RULES[_code] = Rule(_code, _name, _why, _instead, is_note=_code in {"CM206", "CM901"})
 RULES: Mapping[str, Rule] = MappingProxyType(_RULES)
 STAR_MODULES = frozenset(name.partition(".")[0] for name in (*_CALLED, *_READ))
-"""Modules with rules, whose star imports are looked up."""
+"""Top-level modules that have rules. Star imports from these are looked up."""
 
 _SAME = {
     **dict.fromkeys(("posixpath", "ntpath"), "os.path"),
@@ -174,21 +174,21 @@ _SAME = {
     "os.path.os": "os",
     "builtins.__builtins__": "builtins",
 }
-"""Aliases of listed names."""
+"""Other names of listed names, by prefix."""
 
 _LONGEST_EXCERPT = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A place that breaks a rule: the offending source or name, and the calls that lead there from a handler."""
+    """A place that breaks a rule."""
 
     path: Path
     line: int
     column: int
     code: str
-    what: str
-    chain: tuple[str, ...] = ()
+    what: str  # the offending name or source
+    chain: tuple[str, ...] = ()  # the calls that lead there from a handler
 
     @property
     def rule(self) -> Rule:
@@ -202,37 +202,31 @@ class Finding:
         return f"{location}: {self.code} {note}{rule.name}: {self.what}: {rule.why}; use {rule.instead} instead{way}"
 
     def document(self) -> dict[str, Any]:
-        rule = self.rule
-        location = {"path": shown(self.path), "line": self.line, "column": self.column, "code": self.code}
-        said = {"name": rule.name, "is_note": rule.is_note, "what": self.what, "why": rule.why}
-        return {
-            **location,
-            **said,
-            "instead": rule.instead,
-            "chain": [*self.chain, self.what] if self.chain else [],
-        }
+        """Return the finding as it is written as JSON."""
+        chain = [*self.chain, self.what] if self.chain else []
+        return {**asdict(self), **asdict(self.rule), "path": shown(self.path), "chain": chain}
 
 
 def excerpt(node: ast.AST) -> str:
-    """Return the source of an expression on one line, cut to 60 characters."""
+    """Return the source of an expression on one line. Long source is cut to 60 characters."""
     text = " ".join(ast.unparse(node).split())
     return text if len(text) <= _LONGEST_EXCERPT else f"{text[: _LONGEST_EXCERPT - 3]}..."
 
 
 def canonical(name: str) -> str:
-    """Return the listed name for a name or alias."""
+    """Return the name under which `_TABLE` may list a name, such as `os.path.exists` for `posixpath.exists`."""
     prefix = _longest(name, _SAME)
     return _SAME[prefix] + name[len(prefix) :] if prefix else name
 
 
 def called(name: str) -> str | None:
-    """Return the code of the rule that a call breaks, if any."""
+    """Return the code of the rule that a call of a name breaks, or None."""
     code = _CALLED.get(_longest(name, _CALLED))
     return code if code in RULES else None
 
 
 def read(name: str) -> str | None:
-    """Return the code of the rule that reading a name breaks, if any."""
+    """Return the code of the rule that reading a name breaks, or None."""
     return _READ.get(name)
 
 

@@ -1,4 +1,4 @@
-"""The user's source: modules that are found and parsed, never imported, and the names that they bind."""
+"""The user's source: modules are found and parsed, never imported. Each has the names that it binds."""
 
 import ast
 import importlib.util
@@ -13,7 +13,7 @@ from handlers.errors import HandlersError
 
 
 class SourceError(HandlersError):
-    """Raised when source cannot be found, read or parsed, with its location."""
+    """Raised when source cannot be found, read or parsed. The text has the location."""
 
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -21,7 +21,7 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A module, or an `attribute` of it. `level` is the number of dots of a relative import."""
+    """An import of a module, or of an `attribute` of the module. `level` is the number of dots if relative."""
 
     module: str
     attribute: str | None = None
@@ -30,11 +30,11 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """An assigned expression, or a part of it if unpacked, and the annotation of the name."""
+    """An assignment to a name, or an annotation of the name without a value."""
 
     value: ast.expr | None
     annotation: ast.expr | None = None
-    is_part: bool = False
+    is_part: bool = False  # whether the name is bound to a member of the value
 
 
 Binding = Imported | Assigned | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -42,7 +42,7 @@ Bindings = dict[str, list[Binding]]
 
 
 def bindings_of(body: Iterable[ast.stmt]) -> Bindings:
-    """Return, by name, the bindings of a body outside its functions and classes. Star imports have the name `*`."""
+    """Return the bindings in a body by name, without those inside functions and classes. Star imports are named `*`."""
     bindings: Bindings = {}
     for name, binding in _bound(body):
         bindings.setdefault(name, []).append(binding)
@@ -88,14 +88,14 @@ _PACKAGE = "__init__.py"
 
 @dataclass(eq=False)
 class SourceModule:
-    """A user's module, with its top-level names and the names that its functions declare `global`."""
+    """A user's module."""
 
     name: str
     path: Path
     text: str
     tree: ast.Module
-    bindings: Bindings
-    changed: frozenset[str]
+    bindings: Bindings  # of its top level
+    changed: frozenset[str]  # the names that its functions declare `global`
 
 
 class Modules:
@@ -106,7 +106,7 @@ class Modules:
         self._roots: list[Path] = [Path.cwd()]
 
     def open(self, path: Path) -> SourceModule:
-        """Return the module of a file or folder. Raises `SourceError` if the source cannot be read or parsed."""
+        """Return the module of a file or folder, cached. Raises `SourceError` if the file cannot be read or parsed."""
         path = path.resolve()
         if path not in self.opened:
             # Modules are searched from the folder of the file's package up to the working directory.
@@ -123,10 +123,10 @@ class Modules:
         return self.opened[path]
 
     def find(self, name: str) -> SourceModule | None:
-        """Return a module by its full name, None if it is not the user's."""
+        """Return a module by its full name, or None if the module is not the user's."""
         top, *rest = name.split(".")
         if top == _HANDLERS.name:
-            return None  # inside a package or folder, a user's file may have this name
+            return None  # though a user's file may have this name inside a package
         is_standard = top in sys.stdlib_module_names
         for root in self._roots[:1] if is_standard else self._roots:
             file = _file(root.joinpath(top, *rest))
@@ -136,23 +136,23 @@ class Modules:
         return self._open_at(origin.joinpath(*rest)) if origin and _is_users(origin) else None
 
     def near(self, module: SourceModule, name: str, level: int) -> SourceModule | None:
-        """Return a module by a relative name; `level` 1 is the same folder."""
+        """Return a module by a relative name, or None. `level` 1 is the folder of `module`."""
         folder = module.path.parents[min(level, len(module.path.parents)) - 1]
         return self._open_at(folder.joinpath(*filter(None, name.split("."))))
 
     def inside(self, module: SourceModule, name: str) -> SourceModule | None:
-        """Return a module in a package or plain folder, None if there is none."""
+        """Return the module `name` in a package or plain folder, or None if there is no such module."""
         if module.path.name == _PACKAGE:
             return self._open_at(module.path.parent / name)
         return None if module.path.suffix == ".py" else self._open_at(module.path / name)
 
-    def _open_at(self, place: Path) -> SourceModule | None:
-        found = _file(place)
-        return self.open(found) if found else None
+    def _open_at(self, path: Path) -> SourceModule | None:
+        file = _file(path)
+        return self.open(file) if file else None
 
 
 def locate(name: str) -> Path:
-    """Return the file of a module by its full name. Raises `SourceError` if there is none."""
+    """Return the file of a module by its full name. Raises `SourceError` if there is no such module."""
     top, *rest = name.split(".")
     file = _file(Path.cwd().joinpath(top, *rest))
     if file is None and (origin := _origin(top)):
@@ -175,7 +175,7 @@ def _is_users(path: Path) -> bool:
 
 
 def _origin(name: str) -> Path | None:
-    """Return the path without suffix of a module on Python's path, None if the module is not written in Python."""
+    """Return the path without suffix of a module on Python's path, or None if the module is not written in Python."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError):
@@ -209,5 +209,5 @@ def _parsed(path: Path) -> tuple[str, ast.Module]:
 
 
 def shown(path: Path) -> str:
-    """Return a path as text, relative to the working directory if inside it."""
+    """Return a path as text. Paths inside the working directory are relative."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

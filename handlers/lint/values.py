@@ -1,6 +1,6 @@
-"""The possible values of names and expressions, found without running them.
+"""The possible values of names and expressions, found without running code.
 
-A value is a tuple of alternatives, each of which is checked. An empty value is unknown.
+A `Value` is a tuple of alternatives (`Option`), each of which is checked. An empty tuple is an unknown value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from handlers.lint.source import Assigned, Binding, FunctionNode, Imported, Modu
 
 
 class Owner(Enum):
-    """The owner of a shared value, with the code of the rule that its mutation breaks."""
+    """The owner of a shared value, with the code of the rule that a mutation of the value breaks."""
 
     STATE = "CM806"
     MESSAGE = "CM807"
@@ -35,21 +35,21 @@ class Owner(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance of a user's class, or of a library class by full name; "" if the class is unknown."""
+    """An object. `of` is a user's class, the full name of a library class, or "" if the class is unknown."""
 
     of: str | Class = ""
     owner: Owner | None = None
     literal: object = None
-    element: Value = ()  # of its iteration
-    item: Value = ()  # of a subscript
+    element: Value = ()  # the values of its iteration
+    item: Value = ()  # the values of its subscripts
     parts: tuple[Value, ...] = ()  # the members of a tuple of known length
-    depth: int = 0
-    after: Class | None = None  # restricts the attributes of `super()`
+    depth: int = 0  # how deeply collections are nested
+    after: Class | None = None  # for `super()`: attributes are looked up in the bases after this class
 
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """A module, class or function of a library, by its full name; `bound` are its first arguments, as of a partial."""
+    """A module, class or function of a library, by its full name. `bound` are the arguments that a partial binds."""
 
     name: str
     bound: tuple[Value, ...] = ()
@@ -62,7 +62,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A user's function, method or lambda; `bound` are its first arguments, as the `self` of a method."""
+    """A user's function, method or lambda. `bound` are arguments that are already bound, such as `self`."""
 
     node: FunctionNode
     scope: Scope
@@ -76,7 +76,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """An attribute, usually a method, of an object whose class is not the user's."""
+    """An attribute, usually a method, of an object whose class is unknown or from a library."""
 
     receiver: Option
     name: str
@@ -88,7 +88,7 @@ _RECORDS = ("dataclass", "attr.s", "define")
 
 
 class Class:
-    """A user's class, with its enclosing scope."""
+    """A user's class. `scope` is the scope around the class statement."""
 
     def __init__(self, node: ast.ClassDef, scope: Scope) -> None:
         self.node, self.scope, self.name = node, scope, node.name
@@ -97,7 +97,7 @@ class Class:
 
     @cached_property
     def mro(self) -> list[Class | str]:
-        """The class and its bases, nearest first. Library classes are given by full name."""
+        """The class and its bases, nearest first. Library classes are full names."""
         order: dict[Class | str, None] = {}
 
         def collect(class_: Class) -> None:
@@ -114,7 +114,7 @@ class Class:
 
     @property
     def users_mro(self) -> list[Class]:
-        """The class and its bases from the user's modules, nearest first."""
+        """The class and those of its bases that are in the user's modules, nearest first."""
         return [base for base in self.mro if isinstance(base, Class)]
 
     @property
@@ -123,7 +123,10 @@ class Class:
         return not MODELS.isdisjoint(self.mro) or any(mark.endswith(_RECORDS) for mark in marks)
 
     def members(self, name: str, after: Class | None = None) -> list[tuple[Class, Binding]]:
-        """Return the bindings of a name in the class or its nearest base, or in the classes after a given one."""
+        """Return the bindings of a name in the nearest class that binds the name, each with that class.
+
+        With `after`, only the bases after this class are searched.
+        """
         bases = self.users_mro
         for base in bases[bases.index(after) + 1 :] if after in bases else bases:
             if name in base.bindings:
@@ -131,11 +134,11 @@ class Class:
         return []
 
     def function(self, node: FunctionNode, *bound: Value) -> Function:
-        """Return a method. The method does not see the other names of the class body."""
-        return Function(node, self.scope, self, bound)
+        """Return a method of the class. `bound` are its first arguments."""
+        return Function(node, self.scope, self, bound)  # a method does not see the names of the class body
 
     def value_of(self, option: Instance | Class, binding: Binding, node: ast.AST) -> Value:
-        """Return the value that a binding in the class body gives to an attribute of `option`, a class or instance."""
+        """Return the value of an attribute of `option`, a class or instance, from a binding in the class body."""
         if isinstance(binding, FunctionNode):
             marks = self.body_scope.marks(binding)
             receivers: list[Value] = [(replace(option, after=None),)] if isinstance(option, Instance) else []
@@ -166,7 +169,7 @@ _DEEPEST_NESTING = 4
 
 
 def join(*values: Value) -> Value:
-    """Return a value with the alternatives of all given values, but without None if there are others."""
+    """Return a value with the alternatives of all given values. None is dropped if there are other alternatives."""
     options = dict.fromkeys(option for value in values for option in value)
     known = tuple(option for option in options if option != NONE)[:_MOST_OPTIONS]
     return known or (tuple(options) if all(values) else ())
@@ -192,7 +195,7 @@ def text_of(value: Value | None) -> str | None:
 
 
 def collection(of: str, element: Value = (), item: Value | None = None, parts: Sequence[Value] = ()) -> Value:
-    """Return a built-in collection or iterator, whose order may be `unordered`."""
+    """Return a built-in collection or iterator. `of` is its type, or "unordered" for an iterator over a set."""
     held = [each for value in (element, item or (), *parts) for each in value]
     depth = 1 + max((getattr(each, "depth", 0) for each in held), default=0)
     if depth > _DEEPEST_NESTING:
@@ -206,20 +209,17 @@ def row(*parts: Value) -> Value:
 
 
 def owned(value: Value, owner: Owner | None) -> Value:
-    """Return the value as owned by `owner`, if there is one."""
+    """Return the value with `owner` as the owner of its instances. No-op if `owner` is None."""
     if owner is None:
         return value
     literals = [each for each in value if is_literal(each)]
-    others = [
-        replace(each, owner=owner) if isinstance(each, Instance) else each
-        for each in value
-        if each not in literals
-    ]
-    return (*others, *literals) or (Instance(owner=owner),)
+    others = [each for each in value if each not in literals]
+    shared = [replace(each, owner=owner) if isinstance(each, Instance) else each for each in others]
+    return (*shared, *literals) or (Instance(owner=owner),)
 
 
 def owner_of(option: Option) -> Owner | None:
-    """Return the owner of an alternative, None if the current call created it."""
+    """Return the owner of an alternative, or None if the current call created the object."""
     match option:
         case Package():
             return Owner.MODULE
@@ -233,12 +233,12 @@ def owner_of(option: Option) -> Owner | None:
 
 
 def fresh(value: Value) -> Value:
-    """Return an unshared value of the same kind that is not a literal."""
+    """Return a value of the same types that has no owner and no literals."""
     return tuple(replace(it, owner=None, literal=None) if isinstance(it, Instance) else it for it in value)
 
 
 def type_name(option: Option) -> str:
-    """Return the full name of the class of an alternative, or "" if the class is unknown or user-defined."""
+    """Return the full name of the library class of an alternative, or "" for any other alternative."""
     return option.of if isinstance(option, Instance) and isinstance(option.of, str) else ""
 
 
@@ -270,7 +270,7 @@ def _member(option: Option, name: str) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The arguments of a call; `is_open` if a starred argument may add more."""
+    """The arguments of a call. `is_open`: a starred argument may add further arguments."""
 
     positional: tuple[Value, ...] = ()
     named: tuple[tuple[str, Value], ...] = ()
@@ -305,11 +305,12 @@ KINDS = {
     **dict.fromkeys(listed("typing.{Iterable Iterator Generator}"), "iterator"),
     "collections.deque": "list",
 }
-"""The generic types of collections."""
-_FIRST = listed("typing.{Annotated Final ClassVar Optional Required NotRequired ReadOnly}")
-"""Generic types whose first argument is the type of the value."""
+"""The kind of collection by generic type."""
 
 CONTEXT = "handlers.Context"
+_GETTERS = listed("builtins.property functools.cached_property pydantic.computed_field typing.override")
+_FIRST = listed("typing.{Annotated Final ClassVar Optional Required NotRequired ReadOnly}")
+"""Generic types whose first argument is the type of the value."""
 _OF_INSTANCES: dict[str, Value] = {
     f"{CONTEXT}.now": instance("datetime.datetime"),
     f"{CONTEXT}.random": instance("random.Random"),
@@ -318,13 +319,9 @@ _OF_INSTANCES: dict[str, Value] = {
     "pathlib.Path.parent": instance("pathlib.Path"),
     "pathlib.Path.parents": collection("tuple", instance("pathlib.Path")),
 }
-_GETTERS = listed("builtins.property functools.cached_property pydantic.computed_field typing.override")
-
-
 _DEEPEST_CALLS = 30
 _RE_ENTRIES = 2
 _ALLOWED_AT_IMPORT = frozenset({"CM801", "CM802", "CM803", "CM808"})
-
 
 Step = tuple[str, ast.AST, SourceModule]
 """A followed function or name: its text in the chain of calls, its syntax tree, and its module."""
@@ -332,7 +329,7 @@ Step = tuple[str, ast.AST, SourceModule]
 
 @dataclass
 class Checker:
-    """The state shared by all scopes: modules, classes, the chain of calls to the current place, findings."""
+    """The state that all scopes share: modules, classes, findings, and the chain of calls that is being followed."""
 
     scopes: type[Scope]
     modules: Modules = field(default_factory=Modules)
@@ -340,19 +337,25 @@ class Checker:
     known: dict[Hashable, Value] = field(default_factory=dict)  # the values of names and calls, by `mode`
     counts: Counter[Hashable] = field(default_factory=Counter)
     classes: dict[ast.ClassDef, Class] = field(default_factory=dict)
-    mode: tuple[bool, bool] = (False, False)  # whether reports are off, and a module is being imported
+    mode: tuple[bool, bool] = (
+        False,
+        False,
+    )  # whether reports are off, and whether a module is being imported
     tops: dict[SourceModule, Scope] = field(default_factory=dict)
     chain: tuple[Step, ...] = ()
 
     def top(self, module: SourceModule) -> Scope:
-        """Return the top-level scope of a module, cached."""
+        """Return the top-level scope of a module. It is cached."""
         return self.tops.setdefault(module, self.scopes(self, module))
 
     @contextmanager
     def following(
         self, step: Step | None = None, *, quietly: bool = False, importing: bool = False
     ) -> Iterator[None]:
-        """Within the block, add a step to the chain, report nothing, or nothing that is allowed on import."""
+        """Context manager that adds a step to the chain. Within the block, reports are off if `quietly` is set.
+
+        If `importing` is set, findings that are allowed in code that runs on import are not reported.
+        """
         before = self.mode, self.chain
         self.mode = (self.mode[0] or quietly, self.mode[1] or importing)
         self.chain = (*self.chain, step) if step else self.chain
@@ -362,14 +365,14 @@ class Checker:
             self.mode, self.chain = before
 
     def is_too_deep(self, node: ast.AST) -> bool:
-        """Return whether a function is recursive, or calls are nested too deeply to follow."""
+        """Return whether to stop following: the function is recursive, or calls are nested too deeply."""
         times = sum(each is node for _, each, _ in self.chain)
         return len(self.chain) >= _DEEPEST_CALLS or times >= _RE_ENTRIES
 
 
 @dataclass(eq=False)
 class Scope(ABC):
-    """The names of a module, class body or function that is followed; `interpreter.Interpreter` follows them."""
+    """The names of a module, class body or function. `interpreter.Interpreter` follows the source."""
 
     checker: Checker
     module: SourceModule
@@ -387,7 +390,7 @@ class Scope(ABC):
 
     @abstractmethod
     def execute(self, body: Sequence[ast.stmt]) -> None:
-        """Follow statements in order: both branches of a condition, and loops twice."""
+        """Follow statements in order: both branches of a condition, and the body of a loop up to twice."""
 
     @abstractmethod
     def call(self, callee: Value, arguments: Arguments, node: ast.AST) -> Value:
@@ -398,7 +401,7 @@ class Scope(ABC):
             return self.evaluate(node)
 
     def report(self, code: str, node: ast.AST, what: str | None = None) -> None:
-        """Report a broken rule, once for each place. `what` defaults to the source of the node."""
+        """Report a broken rule at a node, unless it was reported there before. `what` defaults to the node's source."""
         (is_quiet, is_importing), chain = self.checker.mode, self.checker.chain
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
         key = (self.module.path, line, column, code)
@@ -410,22 +413,24 @@ class Scope(ABC):
         return type(self)(self.checker, self.module, self, function=function, body_of=body_of)
 
     def class_of(self, node: ast.ClassDef) -> Class:
-        """Return the class that a statement defines, cached."""
+        """Return the class that a statement defines. It is cached."""
         if node not in self.checker.classes:
             self.checker.classes[node] = Class(node, self)
         return self.checker.classes[node]
 
     def local(self, name: str) -> Value | None:
-        """Return the value of a name in this or an enclosing scope, None for an unknown name."""
-        if name in self.names or name in self.globals or self.parent is None:
-            return None if name in self.globals else self.names.get(name)
+        """Return the value of a name in this or an enclosing scope, or None if the name is not local."""
+        if name in self.globals:
+            return None
+        if name in self.names or self.parent is None:
+            return self.names.get(name)
         return self.parent.local(name)
 
     def is_global(self, name: str) -> bool:
         return name in self.globals or (self.parent is not None and self.parent.is_global(name))
 
     def marks(self, node: ast.AST) -> list[str]:
-        """Return the full names of decorators from libraries."""
+        """Return the full names of those decorators of a function or class that libraries define."""
         decorators: list[ast.expr] = getattr(node, "decorator_list", [])
         found = (self.quietly(each.func if isinstance(each, ast.Call) else each) for each in decorators)
         return [option.name for value in found for option in value if isinstance(option, External)]
@@ -453,14 +458,15 @@ class Scope(ABC):
         return ()
 
     def lookup(self, name: str) -> Value | None:
-        """Return the value of a name in the scope, its class body or module, or of a builtin; None if there is none."""
-        found = self.local(name)
-        if found is None and self.body_of is not None and name in self.body_of.bindings:
-            found = join(*(self.bound(name, each, Owner.CLASS) for each in self.body_of.bindings[name]))
-        if found is None:
-            found = self._top_name(name, self.module)
-        is_builtin = found is None and hasattr(builtins, name)
-        return (External(f"builtins.{name}"),) if is_builtin else found
+        """Return the value of a local, class-level, module-level or builtin name, or None if there is no such name."""
+        value = self.local(name)
+        if value is None and self.body_of is not None and name in self.body_of.bindings:
+            bindings = self.body_of.bindings[name]
+            value = join(*(self.bound(name, each, Owner.CLASS) for each in bindings))
+        if value is None:
+            value = self._top_name(name, self.module)
+        is_builtin = value is None and hasattr(builtins, name)
+        return (External(f"builtins.{name}"),) if is_builtin else value
 
     def _top_name(self, name: str, module: SourceModule) -> Value | None:
         checker = self.checker
@@ -468,8 +474,8 @@ class Scope(ABC):
         if key not in checker.known:
             checker.known[key] = ()  # ends the recursion of a name defined by itself
             top = checker.top(module)
-            found = [top.bound(name, each, Owner.MODULE) for each in module.bindings.get(name, ())]
-            value = join(*found) if found else top.from_stars(name)
+            bound = [top.bound(name, each, Owner.MODULE) for each in module.bindings.get(name, ())]
+            value = join(*bound) if bound else top.from_stars(name)
             if value is None:
                 del checker.known[key]
                 return None
@@ -477,14 +483,16 @@ class Scope(ABC):
         return checker.known[key]
 
     def from_stars(self, name: str) -> Value | None:
-        """Return the value of a name that a star import of this module may bind."""
-        for star in self.module.bindings.get("*", ()):
-            module = self._imported_module(star) if isinstance(star, Imported) else None
-            found = self._top_name(name, module) if module else None
-            if isinstance(star, Imported) and module is None and name in _public_names(star.module):
-                found = (External(rules.canonical(f"{star.module}.{name}")),)
-            if found is not None:
-                return found
+        """Return the value of a name that a star import of this module binds, or None if there is no such import."""
+        stars = (each for each in self.module.bindings.get("*", ()) if isinstance(each, Imported))
+        for star in stars:
+            module = self._imported_module(star)
+            if module is not None:
+                value = self._top_name(name, module)
+                if value is not None:
+                    return value
+            elif name in _public_names(star.module):
+                return (External(rules.canonical(f"{star.module}.{name}")),)
         return None
 
     def bound(self, name: str, binding: Binding, owner: Owner) -> Value:
@@ -501,7 +509,9 @@ class Scope(ABC):
             with self.checker.following((name, binding.value, self.module), importing=True):
                 given = self.evaluate(binding.value)
             given = element_of(given) if binding.is_part else given
-            value = join(*filter(None, (given, value))) if any(map(is_literal, given)) else given or value
+            # A literal may be only the default of what the annotation allows.
+            has_literal = any(map(is_literal, given))
+            value = join(*filter(None, (given, value))) if has_literal else given or value
         return owned(value, owner)
 
     def _imported_module(self, binding: Imported) -> SourceModule | None:
@@ -509,19 +519,19 @@ class Scope(ABC):
         return modules.near(self.module, name, binding.level) if binding.level else modules.find(name)
 
     def imported(self, binding: Imported) -> Value:
-        found, name = self._imported_module(binding), binding.attribute
-        if found is not None:
-            return (Package(found),) if name is None else self._in_package(found, name)
+        module, name = self._imported_module(binding), binding.attribute
+        if module is not None:
+            return (Package(module),) if name is None else self._in_package(module, name)
         full = f"{binding.module}.{name}" if name else binding.module
         return () if binding.level else (External(rules.canonical(full)),)
 
     def _in_package(self, module: SourceModule, name: str) -> Value:
-        found = self._top_name(name, module)
-        inside = self.checker.modules.inside(module, name) if found is None else None
-        return (Package(inside),) if inside else found or ()
+        value = self._top_name(name, module)
+        inside = self.checker.modules.inside(module, name) if value is None else None
+        return (Package(inside),) if inside else value or ()
 
     def decorated(self, function: Function) -> Value:
-        """Return the value that a function's name is bound to: the function, or what the user's decorators return."""
+        """Return the value of a function's name: the function, or the functions that the user's decorators return."""
         value: Value = (function,)
         with self.checker.following(importing=function.scope.function is None):
             for decorator in reversed(getattr(function.node, "decorator_list", [])):
@@ -534,7 +544,7 @@ class Scope(ABC):
         return value
 
     def attribute(self, base: Value, name: str, node: ast.AST) -> Value:
-        """Return the possible values of an attribute, and report one that a handler must not read."""
+        """Return the possible values of an attribute. Report an attribute that a handler must not read."""
         return join(*(self._attribute(each, name, node) for each in base or (Instance(),)))
 
     def check_read(self, value: Value, node: ast.AST) -> None:

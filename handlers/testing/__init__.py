@@ -1,6 +1,6 @@
-"""Tests of handlers, without a store and without Spark, always under guard.
+"""Tests of handlers, without a store or Spark, always under guard.
 
-A specification, and a check of all handlers of an app:
+A specification of a handler, and a check of all handlers of an app:
 
     HandlerSpec(ShootingRange).given(StartNewRound(game_id=GAME, position=7)).when(
         FireAt(game_id=GAME, position=7)

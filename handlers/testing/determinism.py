@@ -1,4 +1,4 @@
-"""Checks determinism: results must be equal, byte for byte, in a process with another hash seed and time zone."""
+"""Checks determinism: a process with another hash seed and time zone must compute the same bytes."""
 
 import os
 import pickle
@@ -23,12 +23,12 @@ Scenario = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 class Result(NamedTuple):
-    """The result of a message: an error, or outputs, encoded next state and captured values."""
+    """The result of one call of a handler."""
 
-    error: str | None
-    violation: str | None
+    error: str | None  # the name of its class
+    violation: str | None  # the text of an error of the guard
     outputs: tuple[Published, ...]
-    state: bytes
+    state: bytes  # the next state as JSON
     captured: Mapping[str, bytes]
 
 
@@ -45,7 +45,7 @@ def check_determinism(
     message twice. Captured values are recorded here and replayed there. Takes about a second, and a millisecond for
     each message.
 
-    Raises `AssertionError` with the handler, the message and the difference, or for a call that the guard rejects.
+    Raises `AssertionError` with the handler, the message and the difference, also for a call that the guard rejects.
     Raises `SpecError` if the other process cannot import the handlers, no valid messages are generated, or Hypothesis
     is missing.
     """
@@ -53,9 +53,8 @@ def check_determinism(
     try:
         from handlers.testing import strategies as generator  # noqa: PLC0415 - only this needs Hypothesis
     except ModuleNotFoundError as error:
-        raise SpecError(
-            "check_determinism needs Hypothesis: pip install 'consistent-messaging[testing]'."
-        ) from error
+        advice = "pip install 'consistent-messaging[testing]'"
+        raise SpecError(f"check_determinism needs Hypothesis: {advice}.") from error
     scenarios = generator.scenarios(app, examples, seed, strategies or {})
     app = guarded(app)
     here = [_run(app, number, scenario) for number, scenario in enumerate(scenarios)]
@@ -63,11 +62,8 @@ def check_determinism(
         for at, result in enumerate(results):
             if result.violation:
                 raise AssertionError(f"{_described(scenario, at)}: {result.violation}")
-    environment = {
-        "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1",
-        "TZ": "<+1245>-12:45",
-        "LC_ALL": "C",
-    }
+    hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    environment = {"PYTHONHASHSEED": hash_seed, "TZ": "<+1245>-12:45", "LC_ALL": "C"}
     there = _run_elsewhere(app, scenarios, here, environment)
     failures = list(_failures(scenarios, here, there))
     if failures:
@@ -77,7 +73,10 @@ def check_determinism(
 
 
 def _run(app: App, number: int, scenario: Scenario, earlier: Sequence[Result] | None = None) -> list[Result]:
-    """Handle the messages of a scenario. With the results in `earlier`, handle each twice and return both results."""
+    """Handle the messages of a scenario, and return a result for each.
+
+    If `earlier` has the results of a first run, replay them: each message is handled twice, and has two results.
+    """
     name, business_id, messages = scenario
     handler = app.handlers[name]
     state, results = handler.initial, []
@@ -122,7 +121,7 @@ def _run_elsewhere(
 
 
 def main() -> None:
-    """Be the second process: run the scenarios from standard input in reverse order, and write the results."""
+    """Run the second process: read scenarios from standard input, run them in reverse order, and write the results."""
     answers = sys.stdout.buffer
     sys.stdout = sys.stderr  # a handler may print
     app, scenarios, here = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one

@@ -1,4 +1,4 @@
-"""Specifications: given a state and messages, when a message is handled, then these outputs and this next state."""
+"""Specifications: given a state and messages, when a message is handled, then expect outputs and a next state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ S = TypeVar("S", bound=State)
 FAILURES = (Exception, SystemExit)
 """Errors of a handler that make its message a dead letter and do not end the process."""
 
-# Invocation as in the runtime, in memory: states and messages are decoded from bytes.
+# Handlers are called as by the runtime: states and messages are decoded from bytes.
 
 
 class HandlerResult(NamedTuple):
@@ -41,7 +41,10 @@ class HandlerResult(NamedTuple):
 
 
 def handle(handler: HandlerDefinition, before: bytes, message: Message, context: Context) -> HandlerResult:
-    """Call a handler's newest method for a message with an encoded state. Raises its errors, and those of `settle`."""
+    """Call a handler's newest method for a message. Raises the errors of the method, and the errors of `settle`.
+
+    `before` is the state as JSON.
+    """
     codec, route = handler.codec, handler.routes[message_name(type(message))]
     state, method = codec.reread(before), route.revisions[route.newest]
     values = list(state.__dict__.values())
@@ -59,11 +62,11 @@ def _round_trip(message: Message) -> Message:
 
 
 class StubbedRandom(SeededRandom):
-    """A generator that returns the stubs in order, for any method that can return them."""
+    """A generator that returns the stubs in order, whichever method is called."""
 
-    def __init__(self, draws: Sequence[Any]) -> None:
+    def __init__(self, left: list[Any]) -> None:
         super().__init__(Seed("", "", ""))
-        self.left = list(draws)
+        self.left = left
 
 
 _POSSIBLE: Mapping[str, Callable[..., bool]] = {
@@ -83,7 +86,7 @@ _POSSIBLE: Mapping[str, Callable[..., bool]] = {
         ("gauss", "normalvariate", "expovariate"), lambda value, *_: isinstance(value, float | int)
     ),
 }
-"""By method: a function that tells whether the method can return a value for its arguments."""
+"""By method: a function that returns whether the method can return a value for its arguments."""
 
 
 def _stubbed(name: str, is_possible: Callable[..., bool]) -> Callable[..., Any]:
@@ -114,7 +117,7 @@ for _name, _is_possible in _POSSIBLE.items():
 
 @dataclass(frozen=True, slots=True)
 class Stubs:
-    """The stubs for one message. None means that random numbers or guids are derived from the message."""
+    """The stubs for one message. If `draws` or `guids` is None, they are derived from the message."""
 
     draws: tuple[Any, ...] | None = None
     guids: tuple[UUID, ...] | None = None
@@ -124,33 +127,26 @@ class Stubs:
 class StubbedContext(Context):
     """A context that returns the stubs, and keeps the published messages."""
 
-    __slots__ = ("_stubbed_random", "_taken_guids", "messages", "stubs")
+    __slots__ = ("_draws_left", "_guids_left", "messages", "stubs")
 
     def __init__(self, stubs: Stubs, seed: Seed, *given: Any, **named: Any) -> None:  # noqa: ANN401 - a context's
         super().__init__(*given, **named)
         self._seed = seed
+        self._draws_left, self._guids_left = list(stubs.draws or ()), list(stubs.guids or ())
+        self._random = None if stubs.draws is None else StubbedRandom(self._draws_left)
         self.stubs = stubs
-        self._taken_guids = 0
-        self._stubbed_random = None if stubs.draws is None else StubbedRandom(stubs.draws)
         self.messages: list[Message] = []
 
-    @property
-    def random(self) -> Any:  # noqa: ANN401 - a generator
-        """The stubbed generator, or the one seeded by the message."""
-        return super().random if self._stubbed_random is None else self._stubbed_random
-
     def new_guid(self) -> UUID:
-        """Return the next stub, or the next guid derived from the message."""
-        guids = self.stubs.guids
-        if guids is None:
+        """Return the next stub or, without stubs, the next guid derived from the message."""
+        if self.stubs.guids is None:
             return super().new_guid()
-        if self._taken_guids == len(guids):
+        if not self._guids_left:
             raise SpecError("The handler takes more guids than with_guids(...) has: add them.")
-        self._taken_guids += 1
-        return guids[self._taken_guids - 1]
+        return self._guids_left.pop(0)
 
     def capture(self, name: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - plain data of any kind
-        """Capture the stub, or the result of the function."""
+        """Capture the stub for this name or, without one, the result of the function."""
         stubs = self.stubs.captured
         return super().capture(name, (lambda: stubs[name]) if name in stubs else function)
 
@@ -161,11 +157,9 @@ class StubbedContext(Context):
 
     def check_all_taken(self) -> None:
         """Raise `SpecError` if a stub was not used."""
-        left = len(self._stubbed_random.left) if self._stubbed_random else 0
-        if left:
+        if left := len(self._draws_left):
             raise SpecError(f"The handler does not draw the last {left} values of drawing(...): remove them.")
-        left = len(self.stubs.guids or ()) - self._taken_guids
-        if left:
+        if left := len(self._guids_left):
             raise SpecError(f"The handler leaves the last {left} guids of with_guids(...): remove them.")
         unused = sorted(set(self.stubs.captured) - set(self.captured))
         if unused:
@@ -178,7 +172,10 @@ _NOTHING: Any = object()
 
 
 def differences(expected: Any, actual: Any, where: str) -> Iterator[str]:  # noqa: ANN401 - any field value
-    """Yield a line for each difference between two values of a field, comparing members of models and tuples."""
+    """Yield a line for each difference between two values. `where` is the path of the values.
+
+    Models, tuples and sets are compared member by member.
+    """
     if isinstance(expected, BaseModel) and type(expected) is type(actual):
         for name in type(expected).model_fields:
             yield from differences(getattr(expected, name), getattr(actual, name), f"{where}.{name}")
@@ -186,10 +183,10 @@ def differences(expected: Any, actual: Any, where: str) -> Iterator[str]:  # noq
         for at, (one, other) in enumerate(zip_longest(expected, actual, fillvalue=_NOTHING)):
             yield from differences(one, other, f"{where}[{at}]")
     elif isinstance(expected, frozenset) and isinstance(actual, frozenset):
-        yield from (f"{where}: expected {each!r} in it" for each in sorted(expected - actual, key=repr))
-        yield from (
-            f"{where}: got {each!r} in it, not expected" for each in sorted(actual - expected, key=repr)
-        )
+        for each in sorted(expected - actual, key=repr):
+            yield f"{where}: expected {each!r} in it"
+        for each in sorted(actual - expected, key=repr):
+            yield f"{where}: got {each!r} in it, not expected"
     elif type(expected) is not type(actual) or not (
         expected == actual or repr(expected) == repr(actual) == "nan"
     ):
@@ -199,7 +196,7 @@ def differences(expected: Any, actual: Any, where: str) -> Iterator[str]:  # noq
 def differences_of_messages(
     expected: Sequence[Message | type[Message]], actual: Sequence[Message]
 ) -> Iterator[str]:
-    """Yield a line for each difference between messages. An expected type matches any message of that type."""
+    """Yield a line for each difference between published messages. An expected type matches any message of the type."""
     for at, (one, other) in enumerate(zip_longest(expected, actual, fillvalue=_NOTHING)):
         if isinstance(one, type):
             if type(other) is not one:
@@ -220,11 +217,11 @@ class Past:
     state: bytes
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     messages: tuple[Message, ...] = ()
-    message_id: str | None = None  # of the next message; None: its number
-    drawn_for: str | None = None  # the recorded business id, from which draws are derived
+    message_id: str | None = None  # of the next message; None for the number of the message
+    drawn_for: str | None = None  # the business id from which draws are derived; None for that of the message
 
     def followed_by(self, message: Message, state: bytes) -> Past:
-        """Return the past after a message."""
+        """Return this past with one more message, after which the object has `state`."""
         return replace(self, state=state, messages=(*self.messages, message), message_id=None)
 
     def encoded(self, state: State) -> bytes:
@@ -241,12 +238,13 @@ class Past:
         headers: Mapping[str, str] | None = None,
         recorded: Mapping[str, bytes] | None = None,
     ) -> StubbedContext:
-        """Return the context for the next message. Raises `SpecError` if its business id is that of another object."""
+        """Return the context for the next message. Raises `SpecError` if the message is for another business object."""
         business_id = self._named_by(message)
-        if self.messages and business_id != self._named_by(self.messages[0]):
+        before = self._named_by(self.messages[0]) if self.messages else business_id
+        if business_id != before:
             raise SpecError(
-                f"{message!r} is for {business_id!r}, and the messages before for "
-                f"{self._named_by(self.messages[0])!r}: use one business object in a specification."
+                f"{message!r} is for {business_id!r}, and messages before for {before!r}: use one business object in a "
+                f"specification."
             )
         now = (self.now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
         message_id = self.message_id or str(len(self.messages) + 1)
@@ -263,10 +261,10 @@ class Past:
 
 @dataclass(eq=False, repr=False)
 class Handled(Generic[S]):
-    """A message that was handled, or whose handler raised.
+    """The result of `when`: a message was handled, or its handler raised an error.
 
-    Each expectation returns this object, to chain calls. All but `then_raises` raise `AssertionError` if the handler
-    raised; so do `state` and `published`.
+    Each expectation returns this object, to chain calls. If the handler raised, `state`, `published` and all
+    expectations except `then_raises` raise `AssertionError`.
     """
 
     _past: Past
@@ -276,7 +274,7 @@ class Handled(Generic[S]):
 
     @property
     def state(self) -> S:
-        """The next state, decoded."""
+        """The next state, decoded from its JSON."""
         return self._past.definition.codec.decode(self._done().after)  # type: ignore[return-value] # it is S's codec
 
     @property
@@ -288,7 +286,7 @@ class Handled(Generic[S]):
     def then(
         self, *, publishes: Sequence[Message | type[Message]] | None = None, state: S | None = None
     ) -> Handled[S]:
-        """Expect outputs, in this order, and the next state. An argument that is None is not compared.
+        """Expect these outputs, in order, and this next state. An argument that is None is not compared.
 
         A message type matches any message of the type. Raises `AssertionError` with each field that differs.
         """
@@ -314,22 +312,21 @@ class Handled(Generic[S]):
         return self.then(publishes=[], state=before)  # type: ignore[arg-type] # it is S's codec
 
     def then_raises(self, error_type: type[BaseException], match: str = "") -> Handled[S]:
-        """Expect an error of this type, whose text contains a match of a regular expression."""
+        """Expect an error of this type. Its text contains a match of the regular expression `match`."""
         __tracebackhide__ = True
         error = self._result
-        if not isinstance(error, BaseException):
-            self._fail("does not do as expected", [f"expected {error_type.__name__}, nothing was raised"])
         if not isinstance(error, error_type) or not re.search(match, str(error)):
             wanted = f"{error_type.__name__}{f' that matches {match!r}' if match else ''}"
-            got = f"{type(error).__name__}: {error}"
-            self._fail("does not do as expected", [f"expected {wanted}, got {got}"])
+            raised = isinstance(error, BaseException)
+            got = f"got {type(error).__name__}: {error}" if raised else "nothing was raised"
+            self._fail("does not do as expected", [f"expected {wanted}, {got}"])
         return self
 
     def redelivered(self, *later: Message) -> Handled[S]:
         """Expect the same outputs, ids and next state if the message is redelivered after later messages.
 
-        Without `later`, all messages so far, this one included, are first handled again under new ids. Then the message
-        is replayed on the version before its own, with the values that were captured the first time.
+        First, the `later` messages are handled; by default these are all messages so far, under new ids. Then the
+        message is replayed on the version before its own, with the values that were captured the first time.
         """
         __tracebackhide__ = True
         done, first, definition = self._done(), self._context, self._past.definition
@@ -373,8 +370,8 @@ class HandlerSpec(Generic[S]):
     """A specification of one handler, for one business object, without a store.
 
     Each method returns a new specification, so tests may share a beginning. Messages get the ids "1", "2" and so on.
-    `context.now` is the beginning of 2026 until `at` sets it. Raises `AppError` as `App` does, and `SpecError` for
-    messages, states and stubs that the handler cannot get.
+    `context.now` is the beginning of 2026 until `at` sets the time. Raises `AppError` as `App` does, and `SpecError`
+    for messages, states and stubs that the handler cannot get.
     """
 
     def __init__(self, handler_type: type[Handler[S]]) -> None:
@@ -390,23 +387,21 @@ class HandlerSpec(Generic[S]):
         *,
         replacing: Callable[[dict[str, Any]], dict[str, Any]] = lambda fields: fields,
     ) -> Case[S]:
-        """Return the case of a version that `consistent fork --case` wrote: its state before, message, and next state.
+        """Return the recorded version that `consistent fork --case` wrote to a file, as a case to test.
 
-        Clock, captured values and, with plain draws, random numbers and guids are the recorded ones. `replacing` gets
-        the fields of each state and of the message, and returns them without personal data; it may replace the business
-        id. Raises `SpecError` for a case of another handler.
+        The clock and captured values are the recorded ones, and so are random numbers and guids if draws are plain.
+        `replacing` gets the fields of each state and of the message, and returns them without personal data. It may
+        replace the business id. Raises `SpecError` if the case is from another handler.
         """
         case, spec = json.loads(Path(path).read_text(encoding="utf-8")), cls(handler_type)
         past, codec = spec._past, spec._past.definition.codec
         route, name = past.definition.routes.get(case["type"]), past.definition.name
         if route is None or name != case["handler"]:
-            raise SpecError(
-                f"{path} is a case of {case['handler']} and {case['type']}: {name} has no such case."
-            )
+            kind = f"{case['handler']} and {case['type']}"
+            raise SpecError(f"{path} is a case of {kind}: {name} has no such case.")
 
         def state(name: str) -> State:
-            encoded = codec.upcast(json.dumps(replacing(case[name])).encode(), case["schema"])
-            return codec.decode(encoded)
+            return codec.decode(codec.upcast(json.dumps(replacing(case[name])).encode(), case["schema"]))
 
         past = replace(
             past,
@@ -423,7 +418,7 @@ class HandlerSpec(Generic[S]):
         return Case(given, message, case["headers"], state("after"))  # type: ignore[arg-type] # S's codec
 
     def at(self, now: datetime) -> HandlerSpec[S]:
-        """Set `context.now` for the next messages. The time needs a time zone and must not go back."""
+        """Set `context.now` for the next messages. Raises `SpecError` without a time zone, or if time goes back."""
         if now.tzinfo is None:
             raise SpecError(f"at({now!r}) has no time zone: pass one, such as tzinfo=UTC.")
         if self._past.messages and now < self._past.now:
@@ -433,7 +428,7 @@ class HandlerSpec(Generic[S]):
     def drawing(self, *values: Any) -> HandlerSpec[S]:  # noqa: ANN401 - what the handler draws
         """Stub `context.random` for the message of `when`: one value for each call, in order.
 
-        `when` raises `SpecError` for a value that the call cannot return, and for a wrong number of values.
+        Then `when` raises `SpecError` for a value that the call cannot return, and for a wrong number of values.
         """
         return self._with(self._past, replace(self._stubs, draws=values))
 
@@ -449,20 +444,19 @@ class HandlerSpec(Generic[S]):
         return self._with(self._past, replace(self._stubs, captured=values))
 
     def given(self, *messages: Message, state: S | None = None) -> HandlerSpec[S]:
-        """Start from a state, by default the current one, and handle messages. Raises `SpecError` if one fails."""
+        """Start from a state, by default the current state, and handle messages. Raises `SpecError` if one fails."""
         past = self._past if state is None else replace(self._past, state=self._past.encoded(state))
         for message in messages:
             context = past.context(message)
             try:
                 past = past.followed_by(message, handle(past.definition, past.state, message, context).after)
             except FAILURES as error:
-                raise SpecError(
-                    f"The handler failed for the given {message!r}: {type(error).__name__}: {error}"
-                ) from error
+                told = f"{type(error).__name__}: {error}"
+                raise SpecError(f"The handler failed for the given {message!r}: {told}") from error
         return self._with(past, self._stubs)
 
     def when(self, message: Message, *, headers: Mapping[str, str] | None = None) -> Handled[S]:
-        """Handle a message, and return the result for expectations. Raises `SpecError` for stubs that do not fit."""
+        """Handle a message. Return the result for expectations. Raises `SpecError` if stubs are missing or unused."""
         past = self._past
         context = past.context(message, self._stubs, headers)
         try:
@@ -481,7 +475,7 @@ class HandlerSpec(Generic[S]):
 
 
 class Case(NamedTuple, Generic[S]):
-    """A recorded version as a specification; see `HandlerSpec.from_export`."""
+    """A recorded version as a specification. `HandlerSpec.from_export` reads it."""
 
     given: HandlerSpec[S]
     message: Message

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for scenarios: a few messages for one business object, as in a log."""
+"""Hypothesis strategies for scenarios, each of which is a few messages for one business object, as in a log."""
 
 import json
 import types
@@ -12,7 +12,7 @@ from uuid import UUID
 
 import hypothesis
 from hypothesis import strategies as st
-from pydantic import AliasChoices, BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from handlers.app import App, HandlerDefinition
@@ -28,14 +28,19 @@ _Limits = Mapping[str, Any]
 _LIMITS = ("ge", "gt", "le", "lt", "min_length", "max_length", "pattern", "max_digits", "decimal_places")
 _FIRST, _LAST = datetime(1900, 1, 1), datetime(2200, 1, 1)  # noqa: DTZ001 - as Hypothesis takes them
 _DAYS = timedelta(10_000)
-_MORE = 3  # members or characters above the minimum: enough to differ in order, few enough for large models
+_MORE = (
+    3  # the members or characters above the minimum: enough to differ in order, few enough for large models
+)
 _MOST_MESSAGES = 6
 
 
 def scenarios(
     app: App, examples: int, seed: int, given: Mapping[type[Message], Strategy]
 ) -> list[tuple[str, str, tuple[tuple[str, str], ...]]]:
-    """Return `examples` scenarios for the handlers of an app; the same seed returns the same ones."""
+    """Generate `examples` scenarios for the handlers of an app. The same seed generates the same scenarios.
+
+    `given` has the user's strategies for message types. Raises `SpecError` if no valid messages are generated.
+    """
     generated: list[tuple[str, str, tuple[tuple[str, str], ...]]] = []
 
     @hypothesis.seed(seed)
@@ -63,8 +68,8 @@ def scenarios(
         keep()
     if not generated:
         raise SpecError(
-            "No valid messages were generated: pass check_determinism(..., strategies={SomeMessage: ...}) for the "
-            "message types whose validators check more than the limits of their fields."
+            "No valid messages were generated: pass check_determinism(..., strategies={SomeMessage: ...}) for messages "
+            "with validators."
         )
     return generated
 
@@ -96,25 +101,18 @@ def _addressed(handler: HandlerDefinition, message: Message, value: Any, busines
 def _model(model: type[BaseModel], known: _Known) -> Strategy:
     def validated(values: dict[str, Any]) -> BaseModel | None:
         try:
-            return model.model_validate(values)
+            return model.model_validate(values, by_alias=False, by_name=True)
         except ValidationError:
             return None
 
     if model not in known:
         known[model] = st.deferred(lambda: strategy)  # a model may contain itself
         fields = {
-            _name_read(name, field): _values(field.annotation, field.metadata, known)
+            name: _values(field.annotation, field.metadata, known)
             for name, field in model.model_fields.items()
         }
         strategy = st.fixed_dictionaries(fields).map(validated).filter(lambda made: made is not None)
     return known[model]
-
-
-def _name_read(name: str, field: FieldInfo) -> str:
-    alias = field.validation_alias
-    if isinstance(alias, AliasChoices):
-        alias = next((choice for choice in alias.choices if isinstance(choice, str)), None)
-    return alias if isinstance(alias, str) else name
 
 
 def _values(annotation: Any, metadata: Iterable[Any], known: _Known) -> Strategy:  # noqa: ANN401 - a type
@@ -157,11 +155,6 @@ def _range(limits: _Limits, first: Any = None, last: Any = None) -> tuple[Any, A
     return limits.get("ge", limits.get("gt", first)), limits.get("le", limits.get("lt", last))
 
 
-def _floats(limits: _Limits) -> Strategy:
-    excluded: dict[str, Any] = {"exclude_min": "gt" in limits, "exclude_max": "lt" in limits}
-    return st.floats(*_range(limits), allow_nan=False, allow_infinity=False, **excluded)
-
-
 def _decimals(limits: _Limits) -> Strategy:
     places = limits.get("decimal_places")
     most = None if "max_digits" not in limits else Decimal(10) ** (limits["max_digits"] - (places or 0)) - 1
@@ -176,7 +169,7 @@ _PLAIN: Mapping[Any, Callable[[_Limits], Strategy]] = {
     bytes: lambda limits: st.binary(**_sizes(limits)),
     bool: lambda _: st.booleans(),
     int: lambda limits: st.integers(*_range(limits)),
-    float: _floats,
+    float: lambda limits: st.floats(*_range(limits), allow_nan=False, allow_infinity=False),
     Decimal: _decimals,
     UUID: lambda _: st.uuids(),
     datetime: lambda _: st.datetimes(_FIRST, _LAST, timezones=st.sampled_from([None, UTC])),

@@ -22,84 +22,76 @@ class Town(State):
     count: int = 0
 
 
-class Hashes(Handler[Town]):
-    """Uses the hash of a text."""
+class Improper(Handler[Town]):
+    """Publishes and stores what `text` and `count` return."""
 
     @handles(by="town")
     def named(self, state: Town, message: Named, context: Context) -> Town:
-        return state.model_copy(update={"count": hash(message.town) % 1000})
+        text = self.text(message, context)
+        if text:
+            context.publish(Answer(text=text))
+        return state.model_copy(update={"count": self.count(message, context)})
+
+    def text(self, message: Named, context: Context) -> str:
+        return ""
+
+    def count(self, message: Named, context: Context) -> int:
+        return 0
 
 
-class Orders(Handler[Town]):
-    """Relies on the order of a set."""
-
-    @handles(by="town")
-    def named(self, state: Town, message: Named, context: Context) -> Town:
-        context.publish(Answer(text=",".join(message.names)))
-        return state
+class Hashes(Improper):
+    def count(self, message: Named, context: Context) -> int:
+        return hash(message.town) % 1000
 
 
-class Localises(Handler[Town]):
-    """Takes a time without zone for local time."""
-
-    @handles(by="town")
-    def named(self, state: Town, message: Named, context: Context) -> Town:
-        return state.model_copy(update={"text": str(message.at.timestamp())})
+class Orders(Improper):
+    def text(self, message: Named, context: Context) -> str:
+        return f"{','.join(message.names)}."
 
 
-class RemembersMessages(Handler[Town]):
-    """Keeps the ids of messages in its class, to handle none twice."""
+class Localises(Improper):
+    def count(self, message: Named, context: Context) -> int:
+        return int(message.at.timestamp())  # a time without zone is local time
 
+
+class RemembersMessages(Improper):
     handled: ClassVar[set[str]] = set()
 
-    @handles(by="town")
-    def named(self, state: Town, message: Named, context: Context) -> Town:
-        if context.message_id not in self.handled:
-            self.handled.add(context.message_id)
-            context.publish(Answer(text="for the first time"))
-        return state
+    def text(self, message: Named, context: Context) -> str:
+        is_first = context.message_id not in self.handled
+        self.handled.add(context.message_id)
+        return "for the first time" if is_first else ""
 
 
-class Identifies(Handler[Town]):
-    """Publishes the address of an object, by `repr`."""
-
-    @handles(by="town")
-    def named(self, state: Town, message: Named, context: Context) -> Town:
-        context.publish(Answer(text=repr(object())))
-        return state
+class Identifies(Improper):
+    def text(self, message: Named, context: Context) -> str:
+        return repr(object())
 
 
-class RaisesSometimes(Handler[Town]):
-    """Fails for some of the hashes."""
-
-    @handles(by="town")
-    def named(self, state: Town, message: Named, context: Context) -> Town:
+class RaisesSometimes(Improper):
+    def text(self, message: Named, context: Context) -> str:
         if hash(message.town) % 2:
             raise ValueError(message.town)
-        return state
+        return ""
 
 
-class Looks(Handler[Town]):
-    """Looks at the clock."""
-
-    @handles(by="town")
-    def named(self, state: Town, message: Named, context: Context) -> Town:
-        return state.model_copy(update={"count": time.time_ns()})
+class Looks(Improper):
+    def count(self, message: Named, context: Context) -> int:
+        return time.time_ns()
 
 
-class Captures(Handler[Town]):
-    """Looks at the clock as it may: what it captures is another thing in each process, and recorded."""
+class Captures(Improper):
+    """Looks at the clock as it may: the captured value is recorded."""
 
-    @handles(by="town")
-    def named(self, state: Town, message: Named, context: Context) -> Town:
-        return state.model_copy(update={"count": context.capture("ns", time.time_ns)})
+    def count(self, message: Named, context: Context) -> int:
+        captured: int = context.capture("ns", time.time_ns)
+        return captured
 
 
-class Fails(Handler[Town]):
-    """Always fails, and always alike."""
+class Fails(Improper):
+    """Always fails, and always with the same error."""
 
-    @handles(by="town")
-    def named(self, state: Town, message: Named, context: Context) -> Town:
+    def count(self, message: Named, context: Context) -> int:
         raise ValueError(repr(object()))
 
 

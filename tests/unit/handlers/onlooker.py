@@ -86,6 +86,7 @@ FORBIDDEN: dict[str, tuple[Callable[[Context], Any], str, str]] = {
     "another name": (lambda _: through_an_alias_of_a_function(), "time.time()", "context.now"),
     "monotonic": (lambda _: time.monotonic_ns(), "time.monotonic_ns()", "context.now"),
     "gmtime": (lambda _: time.gmtime(), "time.gmtime()", "context.now"),
+    "gmtime of None": (lambda _: time.gmtime(None), "time.gmtime()", "context.now"),
     "strftime": (lambda _: time.strftime("%Y"), "time.strftime()", "context.now"),
     "localtime": (lambda _: time.localtime(0), "time.localtime()", "context.now"),
     "sleep": (lambda _: time.sleep(0), "time.sleep()", "does not wait"),

@@ -1,8 +1,6 @@
 """An app takes handlers of methods `(self, state, message, context) -> state`; one sentence refuses all else."""
 
 import pickle
-import time
-import uuid
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -51,16 +49,6 @@ class Place(BaseModel):
     number: int
 
 
-class Careless(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-    at: float = Field(default_factory=time.time)
-
-
-class Chimed(Message):
-    id: uuid.UUID = Field(default_factory=uuid.uuid4)
-
-
 def handler_of(source: str) -> Any:
     """Return a handler with the method `rang` of some source."""
 
@@ -79,10 +67,8 @@ def routes_of(message_type: type[Message], by: str) -> Route:
     return route
 
 
-def message_of(annotation: Any, **fields: Any) -> Any:
-    return type(
-        "Rang", (Message,), {"__annotations__": {"tower": annotation}, "__module__": __name__, **fields}
-    )
+def message_of(annotation: Any) -> Any:
+    return create_model("Rang", __base__=Message, tower=(annotation, ...))
 
 
 # Methods.
@@ -113,25 +99,22 @@ def test_a_method_of_another_form_is_refused(source, sentence):
         App(handler_of(source))
 
 
-def test_handles_without_brackets_or_with_nothing_in_them_says_what_to_write():
-    with pytest.raises(AppError, match=r'above .*bell: write @handles\(by="FIELD"\)\.$'):
-        handles(bell)  # type: ignore[call-arg, arg-type]
-    with pytest.raises(AppError, match=r'write @handles\(by="FIELD"\)\.$'):
-        handles()  # type: ignore[call-arg]
+NO_FIELD = r'^@handles takes the name of the field of .*, by="FIELD", not by='
+NO_REVISION = r"^@handles\(revision=...\) takes an int from 1, not .*\.$"
 
 
 @pytest.mark.parametrize(
-    "by", ["", "tower.", 7, None, Rang, lambda message: message.tower, ("city", "tower"), ()]
+    ("given", "options", "sentence"),
+    [
+        ([bell], {}, r'above .*bell: write @handles\(by="FIELD"\)\.$'),
+        ([], {}, r'write @handles\(by="FIELD"\)\.$'),
+        *[([], {"by": by}, NO_FIELD) for by in ("", "tower.", 7, None, Rang, ("city", "tower"), ())],
+        *[([], {"by": "tower", "revision": each}, NO_REVISION) for each in (0, -1, "2", 1.0, True, None)],
+    ],
 )
-def test_a_business_id_that_is_no_name_of_a_field_is_refused(by):
-    with pytest.raises(AppError, match=r'^@handles takes the name of the field of .*, by="FIELD", not by='):
-        handles(by=by)
-
-
-@pytest.mark.parametrize("revision", [0, -1, "2", 1.0, True, None])
-def test_a_revision_that_is_no_number_from_1_on_is_refused(revision):
-    with pytest.raises(AppError, match=r"^@handles\(revision=...\) takes an int from 1, not .*\.$"):
-        handles(by="tower", revision=revision)
+def test_handles_takes_the_name_of_a_field_and_a_revision_from_1(given: Any, options: Any, sentence: str):
+    with pytest.raises(AppError, match=sentence):
+        handles(*given, **options)
 
 
 def revised(by: str, revision: int) -> type[Handler[Data]]:
@@ -150,14 +133,10 @@ def revised(by: str, revision: int) -> type[Handler[Data]]:
 @pytest.mark.parametrize(
     ("by", "revision", "sentence"),
     [
-        (
-            "tower",
-            1,
-            r'two methods for Struck, .* write @handles\(by="tower", revision=2\) above .* of \w+ and',
-        ),
+        ("tower", 1, r'two methods for Struck, .* write @handles\(by="tower", revision=2\) above .* of \w+ and'),
         ("city", 2, "^Bell: all revisions for Struck must take the same type and `by`.$"),
     ],
-)
+)  # fmt: skip
 def test_two_revisions_of_a_method_are_told_apart_and_the_highest_is_the_newest(by, revision, sentence):
     (route,) = App(revised("tower", 3)).routes("Struck")
     assert (sorted(route.revisions), route.newest) == ([1, 3], 3)
@@ -210,9 +189,7 @@ def test_a_handler_names_its_state_or_inherits_it():
     assert App(Sounding).handlers["Sounding"].state_type is Data
     with pytest.raises(AppError, match=r"^Unnamed must name its state"):
         App(Unnamed)
-    with pytest.raises(
-        AppError, match=r"Plain as its state, which is not a State: write class Plain\(State\)"
-    ):
+    with pytest.raises(AppError, match=r"Plain as its state, .* not a State: write class Plain\(State\)"):
         App(OfDataclass)
 
 
@@ -229,8 +206,6 @@ def test_a_handler_is_made_without_arguments_and_keeps_nothing():
         App(Loud)
     with pytest.raises(AppError, match=r"^Keeps\(\) failed: Keeps.rings cannot be set"):
         App(Keeps)
-    with pytest.raises(AttributeError, match=r"Bell.rings cannot be set|Made.rings cannot be set"):
-        bell()().rings = 1
 
 
 @pytest.mark.parametrize("given", [[Rang], [bell()()], ["Bell"], [None], []])
@@ -257,39 +232,35 @@ def test_handlers_and_messages_are_named_by_their_own_class_or_as_given():
 
     assert Given.__handler_name__ == "Bell"
     assert Derived.__handler_name__ == "Derived"  # with its base's name it would write to the base's streams
-    assert (message_name(Rang), message_name(Pealed), message_name(PealedTwice)) == (
-        "Rang",
-        "Rang",
-        "PealedTwice",
-    )
+    assert [*map(message_name, (Rang, Pealed, PealedTwice))] == ["Rang", "Rang", "PealedTwice"]
     assert message_aliases(PealedTwice) == ()
 
 
+@pytest.mark.parametrize("name", ["A", "_", "_a1", "a_B_9", "Z" * 200])
+def test_a_name_has_letters_digits_and_underscores(name):
+    made: type[Handler] = type("Bell", (Handler,), {}, name=name)
+    assert made.__handler_name__ == name
+
+
 @pytest.mark.parametrize("name", ["1st", "a-b", "a b", "a.b", "é", "a\n", "a/b", "a|b", "٣"])
-def test_a_name_has_letters_digits_and_underscores_and_any_other_is_refused(name):
-    for taken in ("A", "_", "_a1", "a_B_9", "Z" * 200):
-        made: type[Handler] = type("Bell", (Handler,), {}, name=taken)
-        assert made.__handler_name__ == taken
-    for base, options in (
-        (Handler, {"name": name}),
-        (Message, {"name": name}),
-        (Message, {"aliases": (name,)}),
-    ):
+@pytest.mark.parametrize("base", [Handler, Message])
+def test_any_other_name_or_alias_is_refused(name, base):
+    for options in ({"name": name}, {"aliases": (name,)})[: 1 + (base is Message)]:
         with pytest.raises(AppError, match="use ASCII letters, digits and _, and no digit first"):
             type("Bell", (base,), {}, **options)
+
+
+SHARED = "handlers are named Bell and would share their streams: give one"
 
 
 @pytest.mark.parametrize(
     ("handlers", "told"),
     [
-        ((bell(), bell()), "handlers are named Bell and would share their streams: give one"),
-        ((bell(), bell(Struck)), "handlers are named Bell and would share their streams: give one"),
-        (
-            (bell(), bell(message_of(str), name="Clock")),
-            "message types are named Rang: give one of them another",
-        ),
+        ((bell(), bell()), SHARED),
+        ((bell(), bell(Struck)), SHARED),
+        ((bell(), bell(message_of(str), name="Clock")), "message types are named Rang: give one of them another"),
     ],
-)
+)  # fmt: skip
 def test_two_handlers_or_message_types_of_one_name_are_refused(handlers, told):
     with pytest.raises(AppError, match=f"^Two {told}"):
         App(*handlers)
@@ -331,20 +302,16 @@ def test_messages_are_routed_by_the_name_of_their_type_and_by_its_aliases():
     ("one", "other"), [(Renamed, Rung), (Rung, Renamed), (Renamed, Tolled), (Tolled, Renamed)]
 )
 def test_an_alias_that_another_type_has_is_refused(one, other):
+    told = r"^The message types \w+ and \w+ both take messages named Rung: remove"
     for handlers in ([bell(one, other)], [bell(one), bell(other, name="Other")]):
-        with pytest.raises(
-            AppError, match=r"^The message types \w+ and \w+ both take messages named Rung: remove"
-        ):
+        with pytest.raises(AppError, match=told):
             App(*handlers)
 
 
 @pytest.mark.parametrize(
     ("aliases", "sentence"),
     [
-        ("Chimed", "use a tuple of names"),
-        (["Chimed"], "use a tuple of names"),
-        ((1,), "use a tuple of names"),
-        (None, "use a tuple of names"),
+        *[(given, "use a tuple of names") for given in ("Chimed", ["Chimed"], (1,), None)],
         (("rang-1",), "An alias of the message Rang is named 'rang-1'"),
         (("Rang",), "use each name once"),
         (("Chimed", "Chimed"), "use each name once"),
@@ -371,38 +338,36 @@ def test_aliases_that_are_no_names_of_their_own_are_refused(aliases, sentence):
 )
 def test_a_business_id_is_a_str_a_uuid_or_a_strict_int(annotation, kind):
     assert routes_of(message_of(annotation), "tower").key_kind is kind
-    strict = message_of(int, model_config=ConfigDict(strict=True))
-    assert routes_of(strict, "tower").key_kind is KeyKind.INTEGER
 
 
-@pytest.mark.parametrize(
-    "annotation",
-    [float, bool, bytes, str | None, UUID | None, tuple[str, ...], frozenset[UUID], int, Place],
-)
-def test_a_business_id_of_another_type_is_refused(annotation):
-    write = "StrictInt" if annotation is int else "str"
-    with pytest.raises(
-        AppError, match=rf"Rang.tower is a .*: a business id must be a .*: write tower: {write}.$"
-    ):
-        routes_of(message_of(annotation), "tower")
+class StrictRang(Message):
+    model_config = ConfigDict(strict=True)
+
+    tower: int
+
+
+def test_an_int_of_a_strict_message_is_a_business_id():
+    assert routes_of(StrictRang, "tower").key_kind is KeyKind.INTEGER
+
+
+OTHERS = (float, bool, bytes, str | None, UUID | None, tuple[str, ...], frozenset[UUID], Place)
+SEVERAL = Annotated[str, Field(validation_alias=AliasChoices("tower", "towerId"))]
 
 
 @pytest.mark.parametrize(
     ("annotation", "by", "sentence"),
     [
+        *[(kind, "tower", "Rang.tower is a .*: a business id must be a .*: write tower: str.$") for kind in OTHERS],
+        (int, "tower", "Rang.tower is a int: a business id must be a .*: write tower: StrictInt.$"),
         (Place, "tower.number", "write number: StrictInt"),
         (str, "steeple", "Bell.rang: Rang has no field 'steeple'. Possible for 'steeple': tower.$"),
         (Place, "tower.nmuber", "has no field 'tower.nmuber'. Possible for 'nmuber': tower, number.$"),
         (Place, "tower.tower.name", "has no field 'tower.tower.name'. Possible for 'name': none.$"),
         (Place | None, "tower.tower", "has no field 'tower.tower'"),
-        (
-            Annotated[str, Field(validation_alias=AliasChoices("tower", "towerId"))],
-            "tower",
-            "has several aliases",
-        ),
+        (SEVERAL, "tower", "has several aliases"),
     ],
-)
-def test_a_path_that_leads_to_no_business_id_is_refused(annotation, by, sentence):
+)  # fmt: skip
+def test_what_is_no_business_id_is_refused(annotation, by, sentence):
     with pytest.raises(AppError, match=sentence):
         routes_of(message_of(annotation), by)
 
@@ -429,9 +394,6 @@ def test_a_uuid_in_any_spelling_is_one_business_id():
     assert ids == {"7d444840-9dc0-11d1-b245-5ffdce74fad2"}
 
 
-# The first state, and defaults that may be another one each time.
-
-
 def test_the_defaults_are_the_first_state_as_it_would_be_stored():
     # Pydantic does not check defaults. Stored as 0, they would come back as 0.0 or "0" and look like a changed state.
     class First(State):
@@ -449,45 +411,13 @@ def test_the_defaults_are_the_first_state_as_it_would_be_stored():
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        (
-            {"rings": (int, ...), "name": (str, ...), "cast": (int, 0)},
-            "Made needs a default for rings, name: ",
-        ),
+        ({"rings": (int, ...), "name": (str, ...), "cast": (int, 0)}, "Made needs a default for rings, name: "),
         ({"cast_on": (date, None)}, "The defaults of Made cannot be the initial state: .*cast_on: Input"),
     ],
-)
+)  # fmt: skip
 def test_a_default_that_is_missing_or_that_its_field_cannot_hold_is_refused(fields, told):
     with pytest.raises(AppError, match=f"^{told}"):
         App(bell(state=create_model("Made", __base__=State, **fields)))
-
-
-@pytest.mark.parametrize(
-    ("annotation", "factory"),
-    [(str, str), (int, int), (tuple[int, ...], tuple), (frozenset[str], frozenset), (Data, Data)],
-)
-def test_a_factory_that_always_gives_the_same_is_taken(annotation: Any, factory: Any):
-    App(bell(state=create_model("Made", __base__=State, field=(annotation, Field(default_factory=factory)))))
-
-
-@pytest.mark.parametrize(
-    ("annotation", "factory"), [(UUID, uuid.uuid4), (float, time.time), (int, lambda: 1)]
-)
-def test_any_other_factory_is_refused_in_states_messages_and_models_inside(annotation: Any, factory: Any):
-    field = (annotation, Field(default_factory=factory))
-    state = create_model("Made", __base__=State, field=field)
-    message = create_model("Made", __base__=Message, tower=(str, ...), field=field)
-
-    for handler in (bell(state=state), bell(message)):
-        with pytest.raises(AppError, match=r"^Made.field has a default_factory, which may return another"):
-            App(handler)
-    with pytest.raises(AppError, match=r"^Careless.at has a default_factory"):
-        App(bell(state=create_model("Holding", __base__=State, part=(Careless, Careless(at=0)))))
-    # An app knows the messages that its handlers take; which ones they publish shows when they do.
-    with pytest.raises(AppError, match=r"^Made.field has a default_factory"):
-        Context("Bell", "east", "m-1", 0).publish(message.model_validate({"tower": "east"}))
-
-
-# Process borders.
 
 
 def test_an_app_survives_pickling_with_its_handlers_in_order_and_aliases():

@@ -20,35 +20,28 @@ from samples.shooting_range import app as shooting_range
 from tests.unit.handlers import improper
 from tests.unit.handlers.processes import REPOSITORY
 
+thorough = pytest.mark.thorough
+
 
 @pytest.mark.parametrize("app", [shooting_range, improper.captures, improper.fails])
 def test_the_sample_what_is_captured_and_what_always_fails_is_deterministic(app):
     check_determinism(app, examples=10)
 
 
-DIFFERENT = {
-    improper.Hashes: r"state: \{.*\} here, \{.*\} there",
-    improper.RaisesSometimes: r"raised: (None here, ValueError there|ValueError here, None there)",
-    improper.RemembersMessages: r"published: 1 messages here, 0 there",
-}
-ALSO_DIFFERENT = {
-    improper.Orders: r"published\[0\].body: \{.*\} here, \{.*\} there",
-    improper.Localises: r"state: \{.*\} here, \{.*\} there",
-    improper.Identifies: r"published\[0\].body: \{.*<object object at .*\} here, \{.*\} there",
-}
-
-
 @pytest.mark.parametrize(
     ("handler", "differs"),
     [
-        *DIFFERENT.items(),
-        *(pytest.param(*each, marks=pytest.mark.thorough) for each in ALSO_DIFFERENT.items()),
+        (improper.Hashes, r"state: \{.*\} here, \{.*\} there"),
+        (improper.RaisesSometimes, r"raised: (None here, ValueError there|ValueError here, None there)"),
+        (improper.RemembersMessages, r"published: 1 messages here, 0 there"),
+        pytest.param(improper.Orders, r"published\[0\].body: \{.*\} here, \{.*\} there", marks=thorough),
+        pytest.param(improper.Localises, r"state: \{.*\} here, \{.*\} there", marks=thorough),
+        pytest.param(improper.Identifies, r"published\[0\].body: .*<object object at .*\} there", marks=thorough),
     ],
-)
+)  # fmt: skip
 def test_what_differs_is_named_with_handler_and_message(handler, differs):
     # The town is drawn: Python writes one with an apostrophe in it between quotation marks.
-    town = r"""('.*'|".*")"""
-    message = rf"message \d for {town}, Named \{{.*"
+    message = r"""message \d for ('.*'|".*"), Named \{.*"""
     expected = rf"(?s)^{handler.__name__} is not deterministic: {message}differs:\n  {differs}"
 
     with pytest.raises(AssertionError, match=expected) as found:
@@ -69,9 +62,8 @@ def test_the_smallest_message_that_differs_is_shown():
 
 
 def test_what_the_guard_refuses_is_told_with_the_line():
-    with pytest.raises(
-        AssertionError, match=r"Looks.named \(improper.py, line \d+\) is not allowed, .*: use context.now.$"
-    ):
+    told = r"Looks.count \(improper.py, line \d+\), .* is not allowed, .*: use context.now.$"
+    with pytest.raises(AssertionError, match=told):
         check_determinism(App(improper.Looks), examples=3)
 
 
@@ -83,9 +75,15 @@ def test_the_same_seed_gives_the_same_scenarios_of_all_handlers_each_about_one_b
     for _, business_id, messages in one:
         assert {json.loads(body)["game_id"] for _, body in messages} == {business_id}
     assert {handler for handler, _, _ in one} == {"ShootingRange", "LeaderBoard"}
-    assert {name for _, _, messages in one for name, _ in messages} == {
-        "StartNewRound", "FireAt", "Hit", "Missed",
-    }  # fmt: skip
+    names = {name for _, _, messages in one for name, _ in messages}
+    assert names == {"StartNewRound", "FireAt", "Hit", "Missed"}
+
+
+def test_dates_of_generated_messages_have_and_lack_a_time_zone():
+    drawn = scenarios(App(improper.Hashes), 50, 0, {})
+    times = [json.loads(body)["at"] for _, _, messages in drawn for _, body in messages]
+
+    assert {datetime.fromisoformat(each).tzinfo for each in times} == {None, UTC}
 
 
 class Colour(Enum):
@@ -164,7 +162,7 @@ def test_messages_are_made_of_every_type_that_an_app_takes():
     check_determinism(App(Keeper), examples=5)
 
 
-@pytest.mark.thorough
+@thorough
 def test_a_message_that_checks_more_than_its_limits_needs_a_strategy():
     with pytest.raises(SpecError, match=r"^No valid messages were generated: pass .*strategies="):
         check_determinism(App(CheckedKeeper), examples=5)
@@ -178,15 +176,12 @@ def test_a_message_that_checks_more_than_its_limits_needs_a_strategy():
 
 
 def test_handlers_that_another_process_cannot_import_are_refused_with_a_sentence():
-    class Local(Handler[Keeps]):
-        @handles(by="house")
-        def checked(self, state: Keeps, message: Checked, context: Context) -> Keeps:
-            return state
+    class Local(CheckedKeeper):
+        pass
 
     checked = st.just(Checked(house="h", number=0, check=4711))
-    with pytest.raises(
-        SpecError, match=r"cannot be sent to another process: .* define them at the top of a module.$"
-    ):
+    told = r"cannot be sent to another process: .* define them at the top of a module.$"
+    with pytest.raises(SpecError, match=told):
         check_determinism(App(Local), examples=1, strategies={Checked: checked})
 
 
@@ -210,10 +205,7 @@ check_determinism(improper.captures, examples=1)
     ("code", "told"),
     [
         (OF_A_PROGRAM, "define them at the top of a module.\n"),
-        (
-            WITHOUT_HYPOTHESIS,
-            "check_determinism needs Hypothesis: pip install 'consistent-messaging[testing]'.\n",
-        ),
+        (WITHOUT_HYPOTHESIS, "needs Hypothesis: pip install 'consistent-messaging[testing]'.\n"),
     ],
     ids=["handlers of a program", "without Hypothesis"],
 )
@@ -223,14 +215,3 @@ def test_what_a_program_lacks_is_told_in_a_sentence(code, told):
     )
 
     assert done.stderr.endswith(told)
-
-
-def test_dates_of_generated_messages_have_and_lack_a_time_zone():
-    bodies = [
-        json.loads(body)
-        for _, _, messages in scenarios(App(improper.Hashes), 50, 0, {})
-        for _, body in messages
-    ]
-    zones = {datetime.fromisoformat(body["at"]).tzinfo for body in bodies}
-
-    assert zones == {None, UTC}

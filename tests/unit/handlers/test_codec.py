@@ -1,7 +1,9 @@
-"""The codec: the same bytes everywhere, and the same model back."""
+"""The codec: the same bytes everywhere, and the same model back. Untrusted msgpack is unpacked in bounded memory."""
 
 import json
 import math
+import struct
+import tracemalloc
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
@@ -9,6 +11,7 @@ from typing import Annotated, Any, Literal, NewType
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +29,8 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from handlers import CodecError, Message, State
-from handlers.codec import Codec, all_problems
+from handlers import codec as unpacking
+from handlers.codec import MAX_DEPTH, MAX_ITEMS, Codec, all_problems, unpack
 
 Loudness = NewType("Loudness", int)
 
@@ -83,55 +87,26 @@ class EverythingAndSets(Everything):
 
 
 whole_minutes = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
-integers = st.integers(-(10**30), 10**30)
 reals = st.floats(allow_nan=False)
-notes = st.builds(Note, name=st.text(), sound=st.binary(), marks=st.frozensets(st.integers()))
+notes = st.builds(Note, marks=st.frozensets(st.integers()))
 fields = {
-    "text": st.text(),
-    "whole": integers,
     "real": reals,
-    "flag": st.booleans(),
-    "raw": st.binary(),
-    "key": st.uuids(),
     "moment": st.datetimes(timezones=st.none() | st.just(UTC) | whole_minutes),
-    "day": st.dates(),
-    "hour": st.times(),
     "span": st.timedeltas(timedelta(days=-999_999), timedelta(days=999_999)),
     "amount": st.decimals(allow_nan=False, allow_infinity=False),
-    "pitch": st.sampled_from(Pitch),
-    "size": st.sampled_from(Size),
-    "kind": st.sampled_from(["a", "b", 1]),
-    "nothing": st.none(),
-    "maybe": st.none() | integers,
-    "loudness": st.integers().map(Loudness),
-    "pair": st.tuples(integers, st.text()),
     "many": st.lists(reals, max_size=3).map(tuple),
     "nested": notes,
     "notes": st.lists(notes, max_size=3).map(tuple),
 }
-set_fields = {
-    "words": st.frozensets(st.text(max_size=5)),
-    "keys": st.frozensets(st.uuids(), max_size=4),
-    "pitches": st.frozensets(st.sampled_from(Pitch)),
-    "raws": st.frozensets(st.binary(max_size=4)),
-    "sets": st.frozensets(st.frozensets(st.integers(), max_size=3), max_size=3),
-    "pairs": st.frozensets(st.tuples(st.integers(), st.text(max_size=3)), max_size=3),
-}
-models = st.builds(Everything, **fields) | st.builds(EverythingAndSets, **fields, **set_fields)
+models = st.builds(Everything, **fields) | st.builds(EverythingAndSets, **fields)
 
 
 @given(models)
-def test_a_model_comes_back_equal(model):
-    codec = Codec(type(model))
-
-    assert codec.reread(codec.encode(model)) == model
-
-
-@given(models)
-def test_what_came_back_is_encoded_to_the_same_bytes(model):
+def test_a_model_comes_back_equal_and_is_encoded_to_the_same_bytes(model):
     codec = Codec(type(model))
     encoded = codec.encode(model)
 
+    assert codec.reread(encoded) == model
     assert codec.encode(codec.reread(encoded)) == encoded
     assert codec.canonical(model, encoded) == (model, encoded)
 
@@ -139,8 +114,6 @@ def test_what_came_back_is_encoded_to_the_same_bytes(model):
 class Odd(State):
     value: float = 0.0
     values: frozenset[float] = frozenset()
-    sound: bytes = b""
-    sounds: frozenset[bytes] = frozenset()
 
 
 @pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, -0.0])
@@ -150,14 +123,6 @@ def test_infinity_nan_and_both_zeros_come_back_in_a_field_and_in_a_set(number):
     back = codec.reread(codec.encode(Odd(value=number, values=frozenset({number}))))
 
     assert repr((back.value, *back.values)) == repr((number, number))
-
-
-# "YWI=" is the base64 of b"ab": read by another rule than it was written by, one would become the other.
-@pytest.mark.parametrize("sound", [b"", b"YWI=", bytes(range(256))])
-def test_bytes_come_back_in_a_field_and_in_a_set(sound):
-    codec, model = Codec(Odd), Odd(sound=sound, sounds=frozenset({sound}))
-
-    assert codec.reread(codec.encode(model)) == model
 
 
 class Shelf(BaseModel):
@@ -183,7 +148,7 @@ def test_sets_in_nested_models_and_in_sets_are_sorted_too():
 KEY = UUID("7d444840-9dc0-11d1-b245-5ffdce74fad2")
 
 
-def settled(model):
+def canonical(model):
     codec = Codec(type(model))
     return codec.canonical(model, codec.write(model))
 
@@ -227,16 +192,15 @@ class DataWithSet(State):
     ],
 )
 def test_a_related_value_comes_back_as_the_type_of_its_field(update, field, value):
-    back, encoded = settled(Data().model_copy(update=update))
+    back, encoded = canonical(Data().model_copy(update=update))
 
     assert getattr(back, field) == value
     assert type(getattr(back, field)) is type(value)
-    # Encoded again it is the same: nothing looks like a change that nobody made.
-    assert Codec(Data).encode(back) == encoded
+    assert Codec(Data).encode(back) == encoded  # else the next handler seems to have changed the state
 
 
 def test_a_list_in_a_set_field_comes_back_as_a_sorted_set():
-    back, encoded = settled(DataWithSet().model_copy(update={"names": ["b", "a", "b"]}))
+    back, encoded = canonical(DataWithSet().model_copy(update={"names": ["b", "a", "b"]}))
 
     assert (back.names, encoded) == ({"a", "b"}, b'{"nested":{"name":""},"names":["a","b"]}')
 
@@ -254,31 +218,29 @@ class Derived(Data):
     more: int = 0
 
 
-@pytest.mark.parametrize(
-    ("model_type", "model", "sentence"),
-    [
-        *[
-            (Data, Data().model_copy(update=update), "Data holds a value that its type does not allow: ")
-            for update in ({"rings": 1.5}, {"rings": "many"}, {"notes": [1]}, {"key": "x"}, {"rings": None})
-        ],
-        *[
-            (Data, Data().model_copy(update={"notes": (note,)}), r"Data\.\w+ cannot be encoded: ")
-            for note in (object(), lambda: 0, "half \ud800")
-        ],
-        (Data, Data().model_copy(update={"ring": 1}), "Data has no field ring.$"),
-        (Data, Derived(), "Expected Data, got Derived.$"),
-        (DataWithSet, DataWithSet().model_copy(update={"ring": 1}), "DataWithSet has no field ring.$"),
-        (
-            DataWithSet,
-            DataWithSet(nested=Nested().model_copy(update={"nmae": "x"})),
-            "DataWithSet.nested would change",
-        ),
-        (Peal, Peal.model_construct(), "Peal lacks times.$"),  # type: ignore[call-arg]
-        (Growing, Growing(rings=1), "Growing.rings would change"),
-    ],
+NOT_ALLOWED, NOT_ENCODED = (
+    "Data holds a value that its type does not allow: ",
+    r"Data\.\w+ cannot be encoded: ",
 )
-def test_what_does_not_fit_its_type_or_comes_back_otherwise_is_refused(model_type, model, sentence):
-    codec = Codec(model_type)
+MISSPELT = Nested().model_copy(update={"nmae": "x"})
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        *[(Data().model_copy(update=update), NOT_ALLOWED)
+          for update in ({"rings": 1.5}, {"rings": "many"}, {"notes": [1]}, {"key": "x"}, {"rings": None})],
+        *[(Data().model_copy(update={"notes": (note,)}), NOT_ENCODED) for note in (object(), lambda: 0, "half \ud800")],
+        (Data().model_copy(update={"ring": 1}), "Data has no field ring.$"),
+        (DataWithSet().model_copy(update={"ring": 1}), "DataWithSet has no field ring.$"),
+        (DataWithSet(nested=MISSPELT), "DataWithSet.nested would change"),
+        (Peal.model_construct(), "Peal lacks times.$"),  # type: ignore[call-arg]
+        (Growing(rings=1), "Growing.rings would change"),
+        (Derived(), "Expected Data, got Derived.$"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_its_type_or_comes_back_otherwise_is_refused(model: Any, sentence: str):
+    codec = Codec(Data if isinstance(model, Derived) else type(model))
 
     with pytest.raises(CodecError, match=f"^{sentence}"):
         codec.canonical(model, codec.encode(model))
@@ -331,7 +293,7 @@ CHANGED: list[tuple[Any, Any]] = [
     (tuple[Nested, ...], (Nested(), Longer(name="x"))),
     (tuple[int, Nested], (1, Longer(name="x"))),
     (frozenset[Nested], frozenset({Nested(), Longer(name="x")})),
-    (Nested, Nested().model_copy(update={"nmae": "x"})),
+    (Nested, MISSPELT),
     (time, time(1, tzinfo=BERLIN)),
     (datetime, datetime(2026, 7, 1, tzinfo=BERLIN)),
     (datetime, datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=BERLIN)),
@@ -360,24 +322,23 @@ KEPT: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("base", [State, Message])
-@pytest.mark.parametrize(
+a_set = pytest.mark.parametrize(
     "others", [{}, {"marks": (frozenset[str], frozenset({"b", "a"}))}], ids=["", "with a set"]
 )
+
+
+@a_set
+@pytest.mark.parametrize("base", [State, Message])
 @pytest.mark.parametrize(("kind", "value"), CHANGED)
 def test_a_value_that_would_come_back_as_another_is_refused(kind, value, others, base):
     model = stores({"value": (kind, value), **others}, base)
 
-    with pytest.raises(CodecError, match=r"^Stores"):
-        Codec(type(model)).encode(model)
-    if base is State:
+    for refused in (Codec(type(model)).encode, canonical):
         with pytest.raises(CodecError, match=r"^Stores"):
-            settled(model)
+            refused(model)
 
 
-@pytest.mark.parametrize(
-    "others", [{}, {"marks": (frozenset[str], frozenset({"b", "a"}))}], ids=["", "with a set"]
-)
+@a_set
 @pytest.mark.parametrize(("kind", "value"), KEPT)
 def test_a_value_that_comes_back_is_taken_and_written_alike_beside_a_set(kind, value, others):
     model, alone = stores({"value": (kind, value), **others}, State), stores({"value": (kind, value)}, State)
@@ -387,7 +348,7 @@ def test_a_value_that_comes_back_is_taken_and_written_alike_beside_a_set(kind, v
 
     assert codec.encode(codec.reread(encoded)) == encoded
     assert json.loads(encoded)["value"] == json.loads(Codec(type(alone)).encode(alone))["value"]
-    assert settled(model)[1] == encoded
+    assert canonical(model)[1] == encoded
 
 
 def test_a_set_leaves_the_serializers_of_the_other_fields_as_they_are():
@@ -421,9 +382,6 @@ class Rang(Message):
     times: int = 1
 
 
-NAMES = AliasChoices("tower", "steeple")
-
-
 class RangForSome(Message):
     tower_id: str = Field(alias="towerId")
     listeners: frozenset[str] = Field(default=frozenset(), alias="heardBy")
@@ -437,17 +395,14 @@ class HeardFar(Message):
 
 
 class Renamed(Message):
-    tower: str = Field(default="", validation_alias=NAMES)  # type: ignore[pydantic-alias]
+    tower: str = Field(default="", validation_alias=AliasChoices("tower", "steeple"))  # type: ignore[pydantic-alias]
 
 
 @pytest.mark.parametrize(
     ("model", "encoded"),
     [
         (Rang(towerId="east"), b'{"towerId":"east","times":1}'),
-        (
-            RangForSome(towerId="east", heardBy=frozenset({"b", "a"})),
-            b'{"towerId":"east","heardBy":["a","b"]}',
-        ),
+        (RangForSome(towerId="east", heardBy=frozenset("ba")), b'{"towerId":"east","heardBy":["a","b"]}'),
         (HeardFar(towerId="east", heardBy=frozenset("ab")), b'{"towerId":"east","heardBy":["a","b"]}'),
         (Renamed.model_validate({"steeple": "east"}), b'{"tower":"east"}'),
     ],
@@ -464,25 +419,80 @@ def test_unknown_fields_are_ignored_and_the_last_of_two_equal_keys_counts(more):
     assert Codec(Rang).decode(f'{{"towerId":"west",{more},"towerId":"east"}}') == Rang(towerId="east")
 
 
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ('{"times":"many"}', "towerId: Field required; times: Input should be a valid integer, unable to"),
-        ("{", "Invalid JSON: EOF while parsing"),
-    ],
-)
-def test_all_problems_of_a_body_are_told_in_one_line(body, told):
-    with pytest.raises(ValidationError) as invalid:
-        Codec(Rang).decode(body)
+PROBLEM = "Input should be a valid integer"
 
-    assert all_problems(invalid.value).startswith(told)
+
+@pytest.mark.parametrize(
+    ("model_type", "body", "begins", "last", "count"),
+    [
+        (Rang, '{"times":"many"}', ["towerId: Field required"], f"times: {PROBLEM}, unable to parse string", 2),
+        (Rang, "{", ["Invalid JSON: EOF while parsing an object"], "Invalid JSON: EOF while parsing an object", 1),
+        (Peal, f'{{"times":[{",".join(["null"] * 23)}]}}', [f"times.{n}: {PROBLEM}" for n in (0, 1)], "and 3 more", 21),
+    ],
+)  # fmt: skip
+def test_the_first_problems_of_a_body_are_told_in_one_line(model_type, body, begins, last, count):
+    with pytest.raises(ValidationError) as invalid:
+        Codec(model_type).decode(body)
+
+    told = all_problems(invalid.value).split("; ")
+    assert len(told) == count
+    assert all(map(str.startswith, told, begins))
+    assert told[-1].startswith(last)
     assert "\n" not in all_problems(invalid.value)
 
 
-def test_of_very_many_problems_the_first_are_told():
-    with pytest.raises(ValidationError) as invalid:
-        Codec(Peal).decode(f'{{"times":[{",".join(["null"] * 23)}]}}')
+# Unpacking msgpack: bombs are refused before they take memory.
 
-    told = all_problems(invalid.value).split("; ")
-    assert told[:2] == [f"times.{number}: Input should be a valid integer" for number in (0, 1)]
-    assert (len(told), told[-1]) == (21, "and 3 more")
+MIB = 2**20
+REFUSALS = (ValueError, TypeError, msgpack.UnpackException)
+
+
+def announced(items: int, code: bytes = b"\xdd") -> bytes:
+    # By default of an array; the code of a map is \xdf.
+    return code + struct.pack(">I", items)
+
+
+BOMBS = {
+    "empty arrays": announced(8 * MIB) + b"\x90" * (8 * MIB),
+    "empty maps": announced(8 * MIB) + b"\x80" * (8 * MIB),
+    "arrays of empty arrays": announced(5000) + (b"\xdc\x00\xff" + b"\x90" * 255) * 5000,
+    "arrays that announce more than they have": announced(2 * MIB) * 1000 + bytes(4 * MIB),
+    "maps that announce more than they have": announced(2 * MIB, b"\xdf") + bytes(4 * MIB),
+    "numbers": announced(8 * MIB) + bytes(8 * MIB),
+    "small arrays that announce much": announced(60_000) * 1000 + bytes(60_000),
+    "depth": b"\x91" * 1000 + b"\xc0",
+    "maps inside of maps": b"\x81\xa1a" * (MAX_DEPTH + 2) + b"\xc0",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_refused_and_takes_little_memory(name, monkeypatch):
+    monkeypatch.setattr(unpacking, "MAX_ITEMS", 2**17)  # to trace a million takes seconds
+    tracemalloc.start()
+    try:
+        with pytest.raises(REFUSALS):
+            unpack(BOMBS[name], strict_map_key=False)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert most < 40 * MIB
+
+
+@pytest.mark.parametrize("depth", [1, MAX_DEPTH - 1, MAX_DEPTH])
+def test_what_is_as_deep_and_has_as_many_items_as_allowed_comes_back(depth):
+    value: object = None
+    for _ in range(depth):
+        value = [value, {}]
+
+    assert unpack(msgpack.packb(value)) == value
+    assert len(unpack(msgpack.packb([None] * (MAX_ITEMS - 1)))) == MAX_ITEMS - 1
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_unpacked_or_refused(data):
+    try:
+        found = unpack(data, strict_map_key=False)
+    except REFUSALS:
+        return
+    assert found == msgpack.unpackb(data, strict_map_key=False) or found != found  # noqa: PLR0124 - not a number

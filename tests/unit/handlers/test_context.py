@@ -1,8 +1,9 @@
-"""The context: what a handler is told, what it captures and publishes, and the documents that it asks for."""
+"""The context: what a handler reads, captures and publishes, and the documents that it stores."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given as each
@@ -18,6 +19,8 @@ from handlers import (
     PublishError,
 )
 from handlers import context as limits
+from handlers.context import OutputRoom
+from handlers.errors import OutputsTooLargeError
 from handlers.guard import guarded
 from samples.invoices import PlaceOrder, app
 
@@ -28,17 +31,9 @@ class Rang(Message, name="BellRang"):
 
 
 def context(
-    message_id: str = "m-1",
-    now: int = 0,
-    headers: Mapping[str, str] | None = None,
-    *,
-    recorded: Mapping[str, bytes] | None = None,
-    place: str | None = None,
+    message_id: str = "m-1", now: int = 0, headers: Mapping[str, str] | None = None, **more: Any
 ) -> Context:
-    return Context("Bell", "east", message_id, now, headers, recorded=recorded, place=place)
-
-
-# What a handler is told: the ids, the headers and the time of the message.
+    return Context("Bell", "east", message_id, now, headers, **more)
 
 
 @pytest.mark.parametrize("microseconds", [0, 1, 1_767_225_600_000_001, 253_402_300_799_999_999])
@@ -64,22 +59,18 @@ def test_what_it_tells_can_be_neither_set_nor_changed_from_outside(headers):
     assert (told.message_id, told.business_id, seen) == ("m-1", "east", expected)
 
 
-# A captured value is had once and recorded; a replay gets what was recorded.
+# Captured values: the function is called once, and a replay gets the record.
 
 
 def not_called():
     pytest.fail("a replay must not look at the environment again")
 
 
+integers, texts = st.integers(-(2**63), 2**64 - 1), st.text()
 plain = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False)
-    | st.text()
-    | st.binary(),
+    st.none() | st.booleans() | integers | st.floats(allow_nan=False) | texts | st.binary(),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text() | st.integers(0, 99), inner, max_size=3)
+        st.lists(inner, max_size=3) | st.dictionaries(texts | st.integers(0, 99), inner, max_size=3)
     ),
     max_leaves=8,
 )
@@ -120,35 +111,22 @@ def test_values_are_recorded_by_name_as_they_were_when_they_were_captured():
             used.capture("rain", lambda: 2)
 
 
+NOT_PLAIN = [object(), {1, 2}, Decimal(1), datetime(2026, 1, 1, tzinfo=UTC), 2**64, -(2**63) - 1, {"a": object()},
+             {(1, 2): 3}, "\ud800"]  # fmt: skip
+UNRECORDED = r"^A replay captures 'rain', which was not captured when the message was first handled"
+
+
 @pytest.mark.parametrize(
-    "value",
+    ("name", "value", "recorded", "sentence"),
     [
-        object(),
-        {1, 2},
-        Decimal(1),
-        datetime(2026, 1, 1, tzinfo=UTC),
-        2**64,
-        -(2**63) - 1,
-        {"a": object()},
-        {(1, 2): 3},
-        "\ud800",
+        *[("wind", value, None, "^The value captured as 'wind' cannot be recorded: ") for value in NOT_PLAIN],
+        *[(name, 1, None, r"^capture\(\) takes a name .*, valid as UTF-8, not ") for name in ("\ud800", 7, None, b"x")],
+        *[("rain", 1, recorded, UNRECORDED) for recorded in ({"wind": b"\x01"}, {})],
     ],
-)
-def test_what_is_no_plain_data_is_an_error_on_the_first_run(value):
-    with pytest.raises(CaptureError, match=r"^The value captured as 'wind' cannot be recorded: "):
-        context().capture("wind", lambda: value)
-
-
-@pytest.mark.parametrize("name", ["\ud800", 7, None, b"wind"])
-def test_a_name_that_cannot_be_recorded_is_an_error(name):
-    with pytest.raises(CaptureError, match=r"^capture\(\) takes a name that is a str, valid as UTF-8, not "):
-        context().capture(name, lambda: 1)
-
-
-@pytest.mark.parametrize("recorded", [{"wind": b"\x01"}, {}])
-def test_a_replay_that_asks_for_what_was_not_recorded_is_an_error(recorded):
-    with pytest.raises(CaptureError, match=r"^A replay captures 'rain', which was not captured when"):
-        context(recorded=recorded).capture("rain", not_called)
+)  # fmt: skip
+def test_what_cannot_be_recorded_or_was_not_recorded_is_an_error(name, value, recorded, sentence):
+    with pytest.raises(CaptureError, match=sentence):
+        context(recorded=recorded).capture(name, lambda: value)
 
 
 def test_an_error_of_the_function_is_the_handlers_and_records_nothing():
@@ -160,7 +138,7 @@ def test_an_error_of_the_function_is_the_handlers_and_records_nothing():
     assert first.captured == {}
 
 
-# Publishing: a message, with text for headers, in the order in which the handler gave it.
+# Published messages.
 
 
 def test_outputs_stand_in_their_order_with_name_body_and_the_headers_that_were_given():
@@ -178,37 +156,44 @@ def test_outputs_stand_in_their_order_with_name_body_and_the_headers_that_were_g
     ]
 
 
-@pytest.mark.parametrize("headers", [{"times": 1}, {1: "one"}, {"none": None}, {"half": "\ud800"}])
-def test_headers_that_are_no_text_are_an_error(headers):
-    publishing = context()
-
-    with pytest.raises(PublishError, match=r"^The headers of a BellRang must be str, valid as UTF-8, not "):
-        publishing.publish(Rang(), headers=headers)
-
-    assert publishing.published == []
+NO_TEXT = "^The headers of a BellRang must be str, valid as UTF-8, not "
+INVALID: Any = Rang.model_construct(times="often", listeners=frozenset())  # type: ignore[arg-type] # not validated
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("message", "headers", "error", "sentence"),
     [
-        Rang().model_copy(update={"tmies": 3}),
-        Rang().model_copy(update={"times": 0.5}),
-        Rang.model_construct(times="often", listeners=frozenset()),  # type: ignore[arg-type] # it validates nothing
-        Rang().model_copy(update={"listeners": ("east", 3)}),
+        *[(Rang(), headers, PublishError, NO_TEXT) for headers in ({"n": 1}, {1: "n"}, {"n": None}, {"n": "\ud800"})],
+        *[(Rang().model_copy(update=update), None, CodecError, "^Rang")
+          for update in ({"tmies": 3}, {"times": 0.5}, {"listeners": ("east", 3)})],
+        (INVALID, None, CodecError, "^Rang"),
+        ("BellRang", None, PublishError, r"^publish\(\) takes a Message, not a str.$"),
     ],
-)
-def test_a_message_that_cannot_be_encoded_is_an_error_and_takes_no_id(message):
+)  # fmt: skip
+def test_what_cannot_be_published_is_an_error_and_takes_no_id(message, headers, error, sentence):
     publishing, other = context(), context()
 
-    with pytest.raises(CodecError):
-        publishing.publish(message)
+    with pytest.raises(error, match=sentence):
+        publishing.publish(message, headers=headers)
 
     publishing.publish(Rang())
     other.publish(Rang())
     assert publishing.published == other.published
 
 
-# Documents are asked for by a handler, collected by its context, and recorded as references.
+@pytest.mark.parametrize(("room", "fitting"), [(OutputRoom(2, 999), 2), (OutputRoom(9, 50), 1)])
+def test_outputs_over_the_limits_are_an_error_that_is_kept(room, fitting):
+    publishing = context(room=room)
+    for _ in range(fitting):
+        publishing.publish(Rang(), headers={"a": "b"})
+
+    with pytest.raises(OutputsTooLargeError, match="exceeds the limit of outputs: "):
+        publishing.publish(Rang(), headers={"a": "b"})
+
+    assert (len(publishing.published), type(publishing.exceeded)) == (fitting, OutputsTooLargeError)
+
+
+# Documents.
 
 
 def store(given: Context, content=b"content", media_type="text/plain", name="a.txt") -> DocumentReference:
@@ -224,43 +209,31 @@ def test_the_reference_tells_name_hash_size_and_type_and_the_content_is_collecte
         size=7,
         media_type="text/plain",
     )
-    assert [(document.reference, document.content) for document in given.documents] == [
-        (reference, b"content")
-    ]
+    assert given.documents == [(reference, b"content")]
+    assert store(context()).name == store(context()).name != store(context("m-2")).name
 
 
 def test_a_replay_returns_the_record_and_makes_and_collects_nothing():
     first = context(place="first")
     reference = store(first)
 
-    def fail() -> bytes:
-        raise AssertionError("A replay renders nothing.")
-
     replayed = context(place="second", recorded=first.captured)
-    assert store(replayed, fail) == reference
+
+    assert store(replayed, not_called) == reference
     assert replayed.documents == []
-
-
-def test_without_a_place_names_are_derived_from_the_message():
-    assert store(context()).name == store(context()).name != store(context("m-2")).name
-
-
-def test_a_document_that_was_not_recorded_or_is_stored_twice_is_an_error():
-    first = context()
-    store(first)
     with pytest.raises(CaptureError, match=r"captures 'document a\.txt' twice"):
         store(first)
     with pytest.raises(CaptureError, match="was not captured when the message was first handled"):
-        store(context(recorded=first.captured), name="b.txt")
+        store(replayed, name="b.txt")
+
+
+NAMES = ("", ".", "..", "a/b", "a\\b", "a\nb", "x" * 101, "é" * 51, "\ud800", 7)
 
 
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        *[
-            ({"name": name}, "plain file name")
-            for name in ("", ".", "..", "a/b", "a\\b", "a\nb", "x" * 101, "é" * 51, "\ud800", 7)
-        ],
+        *[({"name": name}, "plain file name") for name in NAMES],
         ({"media_type": ""}, "media type such as"),
         ({"content": lambda: "text"}, r"takes bytes for .*a\.txt, not a str"),
     ],

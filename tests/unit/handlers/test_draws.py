@@ -1,18 +1,46 @@
-"""Draws are the message's own: the same each time, others for another message, handler or business object.
-
-Each kind of draw counts for itself, so that one more of one kind never shifts another.
-"""
+"""Draws are derived from the message: the same each time, under every Python, and different for another message."""
 
 import random
+import shutil
+import subprocess
+import sys
 from itertools import permutations
-from uuid import UUID
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handlers import Context, Message
+from handlers import Context
 from handlers.draws import Seed, SeededRandom
+from tests.unit.handlers.bell import Rang
+from tests.unit.handlers.processes import REPOSITORY
+
+HERE = Path(__file__).parent
+
+
+def pythons() -> list[str]:
+    """Return this interpreter, and each newer one on the path that starts: a name may lead nowhere."""
+    paths = filter(None, map(shutil.which, (f"python3.{minor}" for minor in range(11, 20))))
+    starting = [each for each in paths if subprocess.run([each, "-c", ""], check=False).returncode == 0]
+    return list(dict.fromkeys([sys.executable, *starting]))
+
+
+@pytest.mark.parametrize("python", pythons())
+@pytest.mark.parametrize("hash_seed", ["0", "7"])
+def test_every_python_draws_the_recorded_values(python, hash_seed):
+    # -S leaves out all packages that are installed: the module depends on none.
+    program = [HERE / "golden_draws.py", REPOSITORY / "handlers/draws.py", HERE / "golden_draws.json"]
+    done = subprocess.run(
+        [python, "-S", *program],
+        env={"PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "draws the same" in done.stdout
 
 
 def seeded(message_id: str = "m-1") -> SeededRandom:
@@ -40,13 +68,6 @@ def test_bits_come_from_one_row_however_they_are_cut(sizes):
         whole >>= size
 
 
-def test_another_seed_changes_nothing():
-    drawn = seeded()
-    drawn.seed(7)
-
-    assert drawn.random() == seeded().random()
-
-
 OFFERED = {
     "random", "getrandbits", "randbytes", "randrange", "randint", "choice", "choices", "shuffle", "sample", "uniform"
 }  # fmt: skip
@@ -61,12 +82,13 @@ def test_what_is_not_the_same_everywhere_is_refused_and_what_to_do_is_said():
 
     # A generator set back within a handler would draw twice what a replay draws once.
     for name in methods - OFFERED - {"seed"}:
-        with pytest.raises(
-            NotImplementedError, match=rf"has no {name}\(\), .*context.capture\('{name}', lambda"
-        ):
+        with pytest.raises(NotImplementedError, match=rf"has no {name}\(\), .*capture\('{name}', lambda"):
             getattr(seeded(), name)(1, 1)
     assert {"gauss", "triangular", "expovariate"} <= methods - OFFERED
     assert methods >= OFFERED
+    drawn = seeded()
+    drawn.seed(7)
+    assert drawn.random() == seeded().random()
 
 
 class Standard(random.Random):
@@ -135,45 +157,32 @@ def test_what_cannot_be_drawn_is_refused(name, arguments, options, error):
         getattr(seeded(), name)(*arguments, **options)
 
 
-# Draws of all kinds.
-
-
-class Rang(Message):
-    times: int = 1
-
-
 def context(handler: str = "Bell", business_id: str = "east", message_id: str = "m-1") -> Context:
     return Context(handler, business_id, message_id, 0)
 
 
-def draws(drawn: Context) -> tuple[list[UUID], list[str], list[float]]:
-    guids = [drawn.new_guid() for _ in range(3)]
-    for _ in range(3):
-        drawn.publish(Rang())
-    return guids, [output.message_id for output in drawn.published], [drawn.random.random() for _ in range(3)]
+DRAW = {
+    "guid": lambda drawn: str(drawn.new_guid()),
+    "message": lambda drawn: drawn.publish(Rang(tower="east")) or drawn.published[-1].message_id,
+    "random": lambda drawn: drawn.random.getrandbits(64),
+}
 
 
 @pytest.mark.parametrize("other", [{"handler": "Clock"}, {"business_id": "west"}, {"message_id": "m-2"}])
 def test_no_draw_is_that_of_another_message_handler_business_object_or_kind(other):
-    one, another = draws(context()), draws(context(**other))
+    drawn = [draw(each) for each in (context(), context(**other)) for draw in DRAW.values() for _ in range(3)]
 
-    for kind in range(3):
-        assert {*map(str, one[kind])}.isdisjoint(map(str, another[kind]))
-    assert {str(guid) for guid in one[0]}.isdisjoint(one[1])
+    assert len(set(drawn)) == len(drawn)
 
 
 def test_one_more_draw_of_a_kind_never_shifts_another():
-    draw_of = {
-        "guid": lambda drawn: drawn.new_guid(),
-        "message": lambda drawn: drawn.publish(Rang()) or drawn.published[-1].message_id,
-        "random": lambda drawn: drawn.random.getrandbits(64),
-    }
-    alone = {kind: draw(context()) for kind, draw in draw_of.items()}
+    alone = {kind: draw(context()) for kind, draw in DRAW.items()}
 
-    for order in permutations(draw_of):
+    for order in permutations(DRAW):
         drawn = context()
-        found = {kind: next(iter([draw_of[kind](drawn) for _ in range(3)])) for kind in order}
-        assert found == alone
+        for kind in order:
+            first, *_ = [DRAW[kind](drawn) for _ in range(3)]
+            assert first == alone[kind]
 
 
 @given(st.text(alphabet="ab-\x00", min_size=1, max_size=8), st.data())

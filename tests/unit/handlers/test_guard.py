@@ -4,6 +4,7 @@ import inspect
 import os
 import pickle
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ from os import environ
 from uuid import UUID
 
 import pytest
+from freezegun import freeze_time
 from pydantic import TypeAdapter
 from pyspark import cloudpickle
 
@@ -21,6 +23,7 @@ from handlers import App, Context, Handler, Message, NondeterminismError, State,
 from handlers.guard import Bindings, GuardedDate, GuardedDatetime, guarded
 from tests.unit.handlers import helper, onlooker
 from tests.unit.handlers.onlooker import ALLOWED, FORBIDDEN, House, Onlooker, look
+from tests.unit.handlers.processes import REPOSITORY
 
 app = guarded(onlooker.app)
 
@@ -37,35 +40,29 @@ def test_a_handler_cannot_and_fails_though_it_catches_the_error(how):
 
 
 @pytest.mark.filterwarnings("ignore:looked")
-@pytest.mark.parametrize("how", [how for how in ALLOWED if how != "import"])
-def test_a_handler_can(how):
+@pytest.mark.parametrize("how", ALLOWED)
+def test_a_handler_can(how, tmp_path, monkeypatch):
+    # The case "import" imports this module. Imported modules may look at anything.
+    program = "import os, time; BEGUN = time.time(), os.environ['PATH']"
+    (tmp_path / "this_is_imported_now.py").write_text(program)
+    monkeypatch.syspath_prepend(tmp_path)
+
     assert look(app, how) == House(looks=1)
 
 
-def test_a_module_that_is_imported_by_a_handler_may_look_at_anything(tmp_path, monkeypatch):
-    (tmp_path / "this_is_imported_now.py").write_text(
-        "import os, time; BEGUN = time.time(), os.environ['PATH']"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-
-    assert look(app, "import") == House(looks=1)
-
-
-def test_the_error_names_the_line_of_the_handler_and_of_the_helper_that_looked():
+@pytest.mark.parametrize(
+    ("how", "begin"),
+    [("now", "datetime.now() in"), ("helper", "datetime.now() in age_of (helper.py, line 7)")],
+)
+def test_the_error_names_the_line_of_the_handler_and_of_the_helper_that_looked(how, begin):
     lines, first = inspect.getsourcelines(onlooker.Onlooker.look)
     here = first + next(at for at, line in enumerate(lines) if "FORBIDDEN" in line)
 
-    for how, begin in (
-        ("now", "datetime.now() in"),
-        ("helper", "datetime.now() in age_of (helper.py, line 7)"),
-    ):
-        with pytest.raises(NondeterminismError) as refused:
-            look(app, how)
-        assert str(refused.value).startswith(begin)
-        assert str(refused.value).endswith(
-            f", called by Onlooker.look (onlooker.py, line {here}) is not allowed, as a replay may differ: "
-            f"use context.now."
-        )
+    with pytest.raises(NondeterminismError) as refused:
+        look(app, how)
+
+    assert str(refused.value).startswith(begin)
+    assert f", called by Onlooker.look (onlooker.py, line {here}) is not allowed, as" in str(refused.value)
 
 
 def test_outside_of_handlers_everything_is_as_it_was():
@@ -87,9 +84,7 @@ def test_other_threads_look_while_a_handler_runs(monkeypatch):
 
     def others():
         runs.wait(10)
-        seen.append(
-            (time.time(), datetime.now(UTC), uuid.uuid4(), environ["PATH"], onlooker.HERE.read_text())
-        )
+        seen.append((time.time(), datetime.now(UTC), uuid.uuid4(), environ["PATH"]))
         looked.set()
 
     def hold(_: Context) -> None:
@@ -118,7 +113,7 @@ def test_an_app_without_guard_is_left_alone_and_a_guarded_one_is_guarded_once():
 PYTHONS_OWN = {
     "uuid4": vars(uuid)["uuid4"],
     "time": vars(time)["time"],
-}  # in a dict, as this module may be bound too
+}  # a dict, as this module may be bound too
 LIBRARY = "site-packages/a_library_of_others/__init__.py"
 
 
@@ -157,9 +152,7 @@ def test_a_module_that_is_imported_later_is_bound_before_the_next_message(monkey
     later = guarded(onlooker.app)
     look(later, "dates")
 
-    users = module(
-        monkeypatch, "made_by_the_user", "/home/user/made_by_the_user.py", clock=PYTHONS_OWN["time"]
-    )
+    users = module(monkeypatch, "made_later", "/home/user/made_later.py", clock=PYTHONS_OWN["time"])
     monkeypatch.setitem(onlooker.FORBIDDEN, "later", (lambda _: users.clock(), "", ""))
 
     with pytest.raises(NondeterminismError, match=r"^time.time\(\) in "):
@@ -221,3 +214,68 @@ def test_spark_pickles_functions_that_use_guarded_modules():
 
     assert pickle.loads(cloudpickle.dumps(looks))()[0] == os.getpid()
     assert pickle.loads(pickle.dumps(time)) is time
+
+
+# The guard and freezegun work together, in whichever order they come.
+
+LONG_AGO = datetime(1999, 12, 31, tzinfo=UTC)
+WAYS = ["now", "local now", "now of the module", "date.today", "import in the function", "time", "another name",
+        "gmtime"]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_a_frozen_clock_is_guarded_and_the_clock_after_it_too(how):
+    app = guarded(onlooker.app)
+
+    with freeze_time(LONG_AGO):
+        with pytest.raises(NondeterminismError):
+            look(app, how)
+        assert onlooker.imported_in_the_function() == onlooker.now() == LONG_AGO
+        assert onlooker.through_an_alias_of_a_function() == LONG_AGO.timestamp()
+        assert isinstance(onlooker.new_year(), datetime)
+
+    with pytest.raises(NondeterminismError):
+        look(app, how)
+    assert onlooker.now() > LONG_AGO
+    assert onlooker.through_an_alias_of_a_function() > LONG_AGO.timestamp()
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_an_app_that_was_guarded_while_the_clock_was_frozen_stays_guarded(how):
+    with freeze_time(LONG_AGO):
+        app = guarded(onlooker.app)
+        with pytest.raises(NondeterminismError):
+            look(app, how)
+
+    with pytest.raises(NondeterminismError):
+        look(app, how)
+
+
+FROZEN_BEFORE = """
+from freezegun import freeze_time
+from tests.unit.handlers import onlooker, test_guard as tests
+with freeze_time("1999-12-31"):
+    pass  # freezegun remembers the names of modules, and replaces them another time though they changed
+for how in tests.WAYS:
+    tests.test_a_frozen_clock_is_guarded_and_the_clock_after_it_too(how)
+print("all guarded")
+"""
+FROZEN_FIRST = """
+from freezegun import freeze_time
+with freeze_time("1999-12-31"):
+    from tests.unit.handlers import onlooker, test_guard as tests
+    for how in tests.WAYS:
+        tests.test_an_app_that_was_guarded_while_the_clock_was_frozen_stays_guarded(how)
+for how in tests.WAYS:
+    tests.test_a_frozen_clock_is_guarded_and_the_clock_after_it_too(how)
+print("all guarded")
+"""
+
+
+@pytest.mark.parametrize("program", [FROZEN_FIRST, FROZEN_BEFORE])
+def test_the_guard_may_be_imported_while_the_clock_is_frozen_and_after_it_was(program):
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+
+    assert done.stdout == "all guarded\n", done.stderr
