@@ -11,9 +11,8 @@ import signal
 import sys
 from pathlib import Path
 
-from runtime.spark import build_session, redrive, run_batch
+from runtime.spark import build_session, run_batch
 from samples.shooting_range import app
-from tests.integration.spark import test_redriving_letters
 from tests.plugins.spark import QUICK
 from tests.support.clocks import FrozenClock
 from tests.support.faults import DieOnceAfter, finishes_elsewhere

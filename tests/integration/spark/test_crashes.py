@@ -32,7 +32,7 @@ from tests.support.faults import (
     finishes_elsewhere,
     stores_an_entity,
 )
-from tests.support.killed_driver import AMID_SECOND_PASS, LETTERS
+from tests.support.killed_driver import AMID_SECOND_PASS
 from tests.support.logs import message_id, row, write_lines
 from tests.support.outcomes import (
     Left,

@@ -31,7 +31,6 @@ from runtime.spark.worker.outcomes import PART, Fold, OutcomeFile, PartJob
 from samples.shooting_range import app as shooting_range
 from tests.integration.spark.conftest import Place
 from tests.support.clocks import FrozenClock
-from tests.support.done_batches import started
 from tests.support.faults import FailOnceAfterWriting, KillOnceAmidAFile, as_outcomes
 from tests.support.logs import fire, row, start, write_lines
 from tests.support.outcomes import by_status, published
