@@ -12,14 +12,10 @@ from tests.support.names import new_name
 
 SECOND = 1_000_000
 KEY = DeliveryKey.of("17", "m-1")
-STORES = [
-    "sqlite",
-    pytest.param("azurite", marks=pytest.mark.thorough),
-    pytest.param("redis", marks=pytest.mark.thorough),
-]
+THOROUGH = [pytest.param(each, marks=pytest.mark.thorough) for each in ("azurite", "redis")]
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=["sqlite", *THOROUGH])
 def url(request, tmp_path):
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/keys.db"
@@ -29,21 +25,16 @@ def url(request, tmp_path):
 
 
 @pytest.fixture
-def runner():
+def run():
     with asyncio.Runner() as runner:
-        yield runner
+        yield runner.run
 
 
 @pytest.fixture
-def keys(url, runner):
+def keys(url, run):
     stack = AsyncExitStack()
-    yield runner.run(stack.enter_async_context(open_keys(url, new_name())))
-    runner.run(stack.aclose())
-
-
-@pytest.fixture
-def run(runner):
-    return runner.run
+    yield run(stack.enter_async_context(open_keys(url, new_name())))
+    run(stack.aclose())
 
 
 def locked(holder, seconds=60):

@@ -17,9 +17,6 @@ from typing import Any
 
 import pytest
 
-from eventstore import connect
-from runtime.clock import system_clock
-from runtime.ledger.ledger import Ledger
 from runtime.serve.messages import Countable, open_source
 from tests.serve_kills.world import (
     BROKERS,
@@ -35,13 +32,10 @@ from tests.support.campaigns import ROOT, wait_until
 SENT = list(islice(entries(Random(1), 5, 10**9), 120))
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("azurequeue"),
-        pytest.param("kafka", marks=pytest.mark.thorough),
-        pytest.param("amqp", marks=pytest.mark.thorough),
-    ]
-)
+THOROUGH = [pytest.param(each, marks=pytest.mark.thorough) for each in ("kafka", "amqp")]
+
+
+@pytest.fixture(params=["azurequeue", *THOROUGH])
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     with BROKERS[request.param]() as found:
         yield found
@@ -83,14 +77,14 @@ def test_a_queue_tells_how_many_messages_wait(broker):
 def test_refused_messages_go_to_a_queue_of_their_own(broker, tmp_path):
     refused = {"message_id": "wrong", "type": "Add", "body": {"account": "account-1", "number": "one"}}
     queue = "added" if isinstance(broker, AzureQueues) else "Added"  # the one that is read
-    options = (
+    options = [
         "--dead-letter-queue",
         broker.target,
         "--map",
         f"DeadLetter={queue}",
         "--map",
         f"Added={queue}",
-    )
+    ]
     broker.send([SENT[0], refused])
     found: dict[str, Any] = {}
 
@@ -107,17 +101,6 @@ def test_refused_messages_go_to_a_queue_of_their_own(broker, tmp_path):
     (letter,) = (body for body in found.values() if "reason" in body)
     assert letter["reason"] == "invalid_body"
     assert letter["message"]["message_id"] == "wrong"
-
-
-@pytest.mark.thorough
-def test_copies_that_the_producer_sends_later_publish_nothing(tmp_path):
-    with BROKERS["kafka"]() as broker:
-        for _ in range(2):
-            broker.send(SENT)
-            with Served(broker, tmp_path / "store.db", tmp_path / "log") as served:
-                end(served, broker, tmp_path / "log")
-
-        assert differences(SENT, broker.published(), is_exact=True) == []
 
 
 @pytest.mark.thorough
@@ -160,9 +143,13 @@ def test_a_consumer_ends_within_its_bound_while_its_broker_answers_nothing(tmp_p
         assert differences(SENT, broker.published(), is_exact=True) == []
 
 
-def consistent(folder: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+def _command(folder: Path, *arguments: str) -> list[str]:
     command = [sys.executable, "-m", "runtime", "serve", "--app", "tests.serve_kills.apps:app"]
-    command += ["--store", f"sqlite:///{folder}/store.db", "--table", "accounts", *arguments]
+    return [*command, "--store", f"sqlite:///{folder}/store.db", "--table", "accounts", *arguments]
+
+
+def consistent(folder: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    command = _command(folder, *arguments)
     return subprocess.run(
         command, cwd=ROOT, input=given, capture_output=True, text=True, timeout=100, check=False
     )
@@ -189,12 +176,10 @@ def test_lines_are_handled_and_their_outputs_printed(tmp_path):
 
 
 def test_a_pipe_is_handled_as_it_comes(tmp_path):
-    command = [sys.executable, "-m", "runtime", "serve", "--app", "tests.serve_kills.apps:app"]
-    command += ["--store", f"sqlite:///{tmp_path}/store.db", "--table", "accounts"]
+    pipe, command = subprocess.PIPE, _command(tmp_path, "--from", "stdin:", "--publish", "stdout:")
     with subprocess.Popen(
-        [*command, "--from", "stdin:", "--publish", "stdout:"],
-        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    ) as process:
         assert process.stdin
         assert process.stdout
         for each in SENT[:3]:
@@ -209,10 +194,7 @@ def test_a_pipe_is_handled_as_it_comes(tmp_path):
     ("arguments", "sentence"),
     [
         (["--from", "nats://here"], "The source is invalid. Use stdin:, kafka://"),
-        (
-            ["--from", "stdin:", "--publish", "samples.orders.post:post"],
-            "The target is invalid. Use stdout:",
-        ),
+        (["--from", "stdin:", "--publish", "samples.orders.post:post"], "The target is invalid. Use stdout:"),
         (["--from", "stdin:", "--algorithm", "outbox"], "Live queues need the algorithm state-based"),
         (["--from", "kafka://here:9092/entries"], "A source in Kafka is written"),
     ],
@@ -225,27 +207,19 @@ def test_what_cannot_be_served_is_told_in_one_sentence(arguments, sentence, tmp_
     assert "Traceback" not in done.stderr
 
 
-def test_outputs_are_rows_of_a_database_once(tmp_path):
-    given = "".join(json.dumps(each) + "\n" for each in SENT)
+def test_outputs_and_refused_lines_are_rows_of_a_database_once(tmp_path):
+    refused = {"message_id": "wrong", "type": "Add", "body": {"account": "account-1", "number": "one"}}
+    given = "no json\n" + "".join(json.dumps(each) + "\n" for each in (refused, *SENT))
+    to = ["--from", "stdin:", "--publish", f"sqlite:///{tmp_path}/outputs.db"]
+    to += ["--dead-letter-queue", f"sqlite:///{tmp_path}/refused.db", "--map", "DeadLetter=refused"]
     for _ in range(2):
-        done = consistent(
-            tmp_path, "--from", "stdin:", "--publish", f"sqlite:///{tmp_path}/outputs.db", given=given
-        )
+        done = consistent(tmp_path, *to, given=given)
         assert done.returncode == 0, done.stderr
 
     with closing(sqlite3.connect(tmp_path / "outputs.db")) as database:
-        rows = database.execute("SELECT message_id, body FROM Added").fetchall()
+        ids = [id_ for (id_,) in database.execute("SELECT message_id FROM Added")]
         assert database.execute("SELECT count(*) FROM consistent_slices").fetchone() == (0,)
-    assert len(rows) == len({id_ for id_, _ in rows}) == len({each["message_id"] for each in SENT})
-
-
-def test_refused_lines_are_rows_of_a_database_once(tmp_path):
-    given = "no json\n" + json.dumps({**SENT[0], "body": {"account": "account-1", "number": "one"}}) + "\n"
-    queue = ("--dead-letter-queue", f"sqlite:///{tmp_path}/refused.db", "--map", "DeadLetter=refused")
-    for _ in range(2):
-        done = consistent(tmp_path, "--from", "stdin:", "--publish", "stdout:", *queue, given=given)
-        assert (done.returncode, done.stdout) == (0, ""), done.stderr
-
+    assert len(ids) == len(set(ids)) == len({each["message_id"] for each in SENT})
     with closing(sqlite3.connect(tmp_path / "refused.db")) as database:
         rows = database.execute("SELECT body ->> 'reason', headers ->> 'reason' FROM refused").fetchall()
     assert sorted(rows) == [("invalid_body", "invalid_body"), ("invalid_envelope", "invalid_envelope")]
@@ -262,19 +236,6 @@ def test_a_target_that_refuses_an_output_stops_the_consumer(tmp_path):
 
     assert done.returncode == 1
     assert "refuses the output" in " ".join(done.stderr.split())
-
-
-def test_a_table_of_batches_with_another_algorithm_is_refused(tmp_path):
-    async def begin() -> None:
-        async with connect(f"sqlite:///{tmp_path}/store.db") as store:
-            table = await store.table("accounts")
-            await Ledger(table, system_clock).begin("batch", "log", "out", algorithm="outbox")
-
-    asyncio.run(begin())
-    done = consistent(tmp_path, "--from", "stdin:")
-
-    assert done.returncode == 1
-    assert "would not recognise duplicates" in " ".join(done.stderr.split())
 
 
 def test_without_a_target_outputs_are_counted_and_dropped(tmp_path):

@@ -12,14 +12,12 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from eventstore import connect
-from runtime.errors import UsageError
 from runtime.messages.records import Decoding
-from runtime.serve import Consumer
-from runtime.serve.messages import open_source
-from runtime.serve.options import ServeOptions
+from runtime.serve import Consumer, ServeOptions
 from samples.shooting_range import app
 from tests.support.logs import fire, start
 from tests.support.registry import registry
+from tests.unit.runtime.serve.topics import until
 
 
 @pytest.mark.thorough
@@ -39,24 +37,15 @@ def test_records_in_avro_are_handled_and_others_are_dead_letters(kafka, tmp_path
 
         async def consume() -> dict[str, int]:
             async with connect(f"sqlite:///{tmp_path}/store.db") as store:
-                consumer = Consumer(
-                    app,
-                    table=await store.table("games"),
-                    source=f"kafka://{kafka.address}/in-avro?group=avro",
-                    options=ServeOptions(decoding=Decoding("avro", url)),
+                source, options = (
+                    f"kafka://{kafka.address}/in-avro?group=avro",
+                    ServeOptions(decoding=Decoding("avro", url)),
                 )
-                async with consumer:
-                    for _ in range(600):
-                        if sum(consumer.counts.values()) >= 3 and not consumer.held:
-                            break
-                        await asyncio.sleep(0.1)
+                consumer = Consumer(app, table=await store.table("games"), source=source, options=options)
+                async with consumer, asyncio.timeout(60):
+                    await until(lambda: sum(consumer.counts.values()) >= 3 and not consumer.held)
                 return {str(name): count for name, count in consumer.counts.items()}
 
         counts = asyncio.run(consume())
 
     assert (counts["processed"], counts["dead_letter"]) == (2, 1)
-
-
-def test_other_brokers_have_json_only():
-    with pytest.raises(UsageError, match="applies only to Kafka"):
-        open_source("stdin:", Decoding("cloudevents"))

@@ -56,21 +56,14 @@ def served(folder: Path, *accounts: str) -> tuple[int, dict[str, int], str]:
         "--crashes",
         f"{folder}/notes",
     ]
-    command += ["--handler-timeout", "1s"]
-    messages = [
-        {"message_id": f"m-{account}", "type": "Add", "body": {"account": account, "number": 1}}
-        for account in accounts
+    lines = [
+        json.dumps({"message_id": f"m-{each}", "type": "Add", "body": {"account": each, "number": 1}})
+        for each in accounts
     ]
     done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={"PATH": "", "PYTHONPATH": str(folder)},
-        input="".join(json.dumps(each) + "\n" for each in messages),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+        [*command, "--handler-timeout", "1s"], cwd=ROOT, env={"PATH": "", "PYTHONPATH": str(folder)},
+        input="\n".join(lines), capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
 

@@ -15,8 +15,6 @@ from tests.unit.runtime.diary import delivery
 from tests.unit.runtime.tables import contents, memory_table
 from tests.unit.runtime.worker import ToldClock, ends, made_by
 
-# The processor: one message at a time, in every handler that takes it, published last.
-
 
 class Rang(Message):
     tower: str
@@ -44,7 +42,7 @@ class Echo(Handler[Data]):
         if message.tower == "silent":
             raise ValueError("no echo")
         context.publish(Heard(by="echo"))
-        return state.model_copy(update={"rings": state.rings + 1})
+        return state
 
 
 class Log:
@@ -59,8 +57,7 @@ class Log:
         self.entries.append(json.loads(output.body).get("by", output.type))
 
 
-async def ignore(output: Output) -> None:
-    """Publish nowhere."""
+async def ignore(output: Output) -> None: ...
 
 
 def process(app: App, table: Table, message: Envelope, publish=ignore, **named) -> list[Outcome]:
@@ -120,12 +117,10 @@ def test_json_in_bytes_is_told_from_msgpack(begin):
 def test_a_uuid_for_a_business_id_is_one_game_however_it_is_spelled(table, spelling):
     body = {"game_id": spelling, "position": 1}
 
-    outcomes = [
-        *process(shooting_range, table, delivery("m-1", "StartNewRound", body)),
-        *process(shooting_range, table, delivery("m-2", "FireAt", body, business_id=spelling)),
-        *process(shooting_range, table, delivery("m-3", "FireAt", body, business_id=str(GAME))),
-        *process(shooting_range, table, delivery("m-4", "FireAt", body, business_id="")),  # names none
-    ]
+    outcomes = process(shooting_range, table, delivery("m-1", "StartNewRound", body))
+    for number, business_id in enumerate((spelling, str(GAME), ""), 2):  # the last names none
+        message = delivery(f"m-{number}", "FireAt", body, business_id=business_id)
+        outcomes += process(shooting_range, table, message)
 
     assert ends(outcomes) == ["processed"] * 4
     assert made_by(table, "ShootingRange", str(GAME)) == ["m-1", "m-2", "m-3", "m-4"]

@@ -108,26 +108,17 @@ def test_handlers_and_versions_do_not_see_it():
     assert [version.record.headers for version in stored(table)] == [{"lang": "en"}]
 
 
-def test_outcomes_of_a_batch_carry_it_by_column():
+def test_outcomes_of_a_batch_carry_it_by_column_beside_a_handlers_own():
     outcomes = Outcomes(Envelopes.of([message(A), message(None), message(B)]), "Diary", "d-1")
-    published = [Published(f"o-{number}", "Wrote", b"{}", {"own": "x"}) for number in range(3)]
-    outcomes.processed(1, [1, 2, 3], [published[:2], published[2:], ()])
+    own = {"own": "x"}
+    published = [Published(f"o-{number}", "Wrote", b"{}", own) for number in range(2)]
+    published.append(Published("o-2", "Wrote", b"{}", dict(A)))
+    outcomes.processed(1, [1, 2, 3], [published[:1], published[1:2], published[2:]])
 
-    (first, second), (third,), () = to_arrow([outcomes]).column("outputs").to_pylist()
+    in_columns = [dict(each["headers"]) for (each,) in to_arrow([outcomes]).column("outputs").to_pylist()]
 
-    assert [dict(each["headers"]) for each in (first, second, third)] == [
-        {**A, "own": "x"},
-        {**A, "own": "x"},
-        {"own": "x"},
-    ]
-    assert [each.headers for each in outcomes[0].outputs] == [{**A, "own": "x"}] * 2
-
-
-def test_a_handlers_own_trace_header_is_kept():
-    outcomes = Outcomes(Envelopes.of([message(A)]), "Diary", "d-1")
-    outcomes.processed(1, [1], [[Published("o", "Wrote", b"{}", dict(B))]])
-
-    assert outcomes[0].outputs[0].headers == B
+    assert in_columns == [{**A, **own}, own, A]
+    assert [each.outputs[0].headers for each in outcomes] == in_columns
 
 
 def test_redeliveries_of_what_has_no_stream_share_a_letter():

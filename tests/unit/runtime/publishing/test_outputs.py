@@ -11,8 +11,8 @@ from tests.support.done_batches import games, make_batch, outcome, output
 def outputs_of(tmp_path):
     """Make a batch of some rounds, and return its outputs."""
 
-    def made(rounds, types=None, **options):
-        record = make_batch(f"sqlite:///{tmp_path}/store.db", tmp_path / "out", rounds, **options)
+    def made(rounds, types=None):
+        record = make_batch(f"sqlite:///{tmp_path}/store.db", tmp_path / "out", rounds)
         return BatchOutputs.of(record, str(tmp_path / "out"), types)
 
     return made
@@ -56,11 +56,6 @@ def test_a_batch_without_outputs_has_empty_slices(outputs_of):
 
     assert found.default_slices() == 1
     assert slices(found, 1) == [[]]
-
-
-def test_a_batch_that_has_not_ended_is_refused(outputs_of):
-    with pytest.raises(BatchRefusedError, match="only a complete batch"):
-        outputs_of(games(2, 2), ends=False)
 
 
 def test_an_output_that_two_outcomes_have_is_there_once(outputs_of):
@@ -112,9 +107,12 @@ def test_an_epoch_that_was_merged_is_told_from_one_that_is_gone(epoch, tmp_path,
         BatchOutputs.of(epoch, epoch.out)
 
 
-def test_outcomes_of_which_a_file_is_missing_are_refused(tmp_path):
-    record = make_batch(f"sqlite:///{tmp_path}/store.db", tmp_path / "out", games(2, 2))
-    next((tmp_path / "out").rglob("part-1.parquet")).unlink()
+def test_a_batch_that_has_not_ended_or_misses_a_file_is_refused(tmp_path):
+    store, out = f"sqlite:///{tmp_path}/store.db", tmp_path / "out"
+    with pytest.raises(BatchRefusedError, match="only a complete batch"):
+        BatchOutputs.of(make_batch(store, out, games(2, 2), ends=False), str(out))
 
+    record = make_batch(store, out, games(2, 2), batch_id="b2")
+    next((out / "batch_id=b2").rglob("part-1.parquet")).unlink()
     with pytest.raises(OutcomesMissingError):
-        BatchOutputs.of(record, str(tmp_path / "out"))
+        BatchOutputs.of(record, str(out))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import urllib.error
-import urllib.request
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -16,14 +14,16 @@ import pytest
 from eventstore import InterceptedTable, StoreUnavailableError, drive
 from handlers import App
 from runtime.algorithms.state_based.truncation import TruncationChoices
+from runtime.clock import system_clock
 from runtime.dead_letters import Selection, find_letters
-from runtime.errors import UsageError
+from runtime.errors import BatchRefusedError, UsageError
 from runtime.ledger.batch import OpenBatches
+from runtime.ledger.ledger import Ledger
 from runtime.serve import Consumer, ServeOptions
 from runtime.serve.messages import Rebalances, Received, SourceUnavailableError, Stage
 from runtime.versions.run import Commit
 from runtime.versions.stream import versions
-from tests.unit.runtime.serve.topics import Accounts, World, line, until
+from tests.unit.runtime.serve.topics import Accounts, World, line, probe, until
 from tests.unit.runtime.tables import memory_table
 
 DAY = 86_400_000_000
@@ -88,24 +88,10 @@ def test_large_business_objects_beside_small_ones_keep_their_order():
     assert [each for each in numbers if each[0] == "bert"] == [("bert", n, n + 1) for n in range(3)]
 
 
-def test_outputs_are_sent_before_their_messages_are_acknowledged():
-    world = World()
-    world.topic.send(line("m1", "anna"), line("m2", "bert"))
-
-    world.consume()
-
-    assert world.topic.log == ["sent 2", "committed 2", "closed"]
-
-
 def test_an_offset_waits_for_those_before_it():
     # Given a message whose store does not answer, and another one behind it
-    world, answers = World(), asyncio.Event()
-
-    async def wait(name: str, key: str, _: int) -> None:
-        if key == "Accounts-slow":
-            await answers.wait()
-
-    world.table = InterceptedTable(world.table, before=wait)
+    world = World()
+    answers = world.hold("slow")
     world.topic.send(line("m1", "slow"), line("m2", "quick"))
 
     async def during(consumer: Consumer) -> None:
@@ -209,7 +195,7 @@ def test_what_is_refused_is_a_dead_letter_and_is_acknowledged():
     assert drive(kept()) == ["handler_error", "invalid_envelope", "no_business_id", "unknown_type"]
 
 
-def test_refused_messages_are_sent_to_their_queue_before_they_are_acknowledged():
+def test_refused_messages_are_sent_to_their_queue_before_they_are_acknowledged(caplog):
     # Given messages that are refused, one with an id that is no text, and a queue for letters that is away at first
     world = World()
     odd = b'{"message_id": "\\ud800", "type": "Add", "body": {"account": "anna", "number": "\\ud800"}}'
@@ -223,6 +209,7 @@ def test_refused_messages_are_sent_to_their_queue_before_they_are_acknowledged()
         world.consume()
 
     # Then each letter has the message and the reason, and the same id in each copy
+    assert "the target letters is away" in caplog.text
     settled = ["letters", "sent 1", "committed 4", "closed"]
     assert world.topic.log == ["letters", "letters", *settled, *settled]
     first, again = world.letters.sent[:3], world.letters.sent[3:]
@@ -255,7 +242,7 @@ def test_messages_beyond_the_calendar_and_large_ones_are_refused_like_others(has
         assert large["omitted_bytes"] > 20_000
 
 
-def test_a_target_that_is_away_pauses_the_source_and_loses_nothing():
+def test_a_target_that_is_away_pauses_the_source_and_loses_nothing(caplog):
     world = World()
     world.target.failures = 3
     world.topic.send(*(line(f"m{number}", "anna", number) for number in range(5)))
@@ -264,6 +251,11 @@ def test_a_target_that_is_away_pauses_the_source_and_loses_nothing():
 
     assert world.topic.log == ["away"] * 3 + ["sent 5", "committed 5", "closed"]
     assert 0 in world.topic.reads
+    away, back = [each.message for each in caplog.records]
+    assert (away, back) == (
+        "the target target is away, consumption pauses: it does not answer",
+        "the target target is back",
+    )
 
 
 def test_a_store_that_is_away_pauses_the_source_and_loses_nothing(monkeypatch):
@@ -329,7 +321,6 @@ def test_a_consumer_stops_within_its_bound_and_what_it_held_is_redelivered():
 
     world.consume(during)
     assert world.topic.committed == {"entries/0": 0}
-
     world.target.failures = 0
     world.consume()
     assert world.target.numbers() == [("anna", 1, 1)]
@@ -369,24 +360,16 @@ def test_a_consumer_stops_within_its_bound_while_its_source_hangs(monkeypatch):
         hangs.set()
         return await asyncio.Future()
 
-    async def during(_: Consumer) -> None:
-        await hangs.wait()
-
     monkeypatch.setattr(world.topic, "read", hang)
-    world.consume(during)
+    world.consume(lambda _: hangs.wait())
 
     assert world.topic.log == ["closed"]
 
 
 def test_a_lane_that_is_revoked_is_given_back_when_what_was_started_is_settled():
     # Given one message that is being handled, and four that wait behind it
-    world, answers = World(), asyncio.Event()
-
-    async def wait(name: str, key: str, _: int) -> None:
-        if key == "Accounts-anna":
-            await answers.wait()
-
-    world.table = InterceptedTable(world.table, before=wait)
+    world = World()
+    answers = world.hold("anna")
     world.options = ServeOptions(linger_ms=0, fold=1)
     world.topic.send(*(line(f"m{number}", "anna", number) for number in range(5)))
 
@@ -428,13 +411,18 @@ def test_a_lane_that_was_lost_is_neither_published_nor_acknowledged():
     assert world.topic.committed == {"entries/0": 0}
 
 
-def test_a_table_of_another_app_is_refused():
+def test_a_table_of_another_app_or_algorithm_is_refused():
     world = World()
     world.app = App(Accounts, name="one")
     world.consume(lambda _: asyncio.sleep(0))
     world.app = App(Accounts, name="other")
 
     with pytest.raises(UsageError, match="belongs to"):
+        world.consume(lambda _: asyncio.sleep(0))
+
+    world = World()
+    drive(Ledger(world.table, system_clock).begin("batch", "log", "out", algorithm="outbox"))
+    with pytest.raises(BatchRefusedError, match="would not recognise duplicates"):
         world.consume(lambda _: asyncio.sleep(0))
 
 
@@ -445,22 +433,18 @@ def test_probes_tell_what_is_away(caplog):
     world.target.failures = 10_000
     world.topic.send(line("m1", "anna"))
 
-    def asked(path: str) -> tuple[int, dict[str, object]]:
-        (port,) = [each.message.rpartition(":")[2] for each in caplog.records if "probes" in each.message]
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as refused:
-            return refused.code, json.load(refused)
+    async def asked(path: str) -> tuple[int, Any]:
+        status, _, text = await asyncio.to_thread(probe, caplog, path)
+        return status, json.loads(text)
 
     async def during(consumer: Consumer) -> None:
         await until(lambda: "away" in world.topic.log)
-        assert await asyncio.to_thread(asked, "/livez") == (200, {"status": "live"})
-        status, told = await asyncio.to_thread(asked, "/readyz")
+        assert await asked("/livez") == (200, {"status": "live"})
+        status, told = await asked("/readyz")
         assert (status, told["away"], told["held"]) == (503, {"the target target": "it does not answer"}, 1)
         world.target.failures = 0
         await world.until_all_is_acknowledged()
-        status, told = await asyncio.to_thread(asked, "/readyz")
+        status, told = await asked("/readyz")
         assert (status, told["counts"]) == (200, {"processed": 1, "published": 1})
 
     world.consume(during)

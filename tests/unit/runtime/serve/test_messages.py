@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from runtime.errors import UsageError
+from runtime.messages.records import Decoding
 from runtime.publishing.publisher import CommittedOutput
 from runtime.serve.messages import Lane, Received, open_settlement, open_source, read_message, written
 from runtime.serve.streams import is_published_by_another, makers, position_of
@@ -25,8 +26,7 @@ def test_an_envelope_has_a_body_as_an_object_or_as_text():
         assert (found.message_id, found.type, found.body) == ("m1", "Add", '{"price": 1.1}')
         assert (found.enqueued_at, found.headers) == (MICROSECONDS, {"a": "b"})
 
-
-def test_a_number_keeps_its_digits():
+    # A number keeps its digits
     content = b'{"message_id": "m1", "type": "Add", "body": {"price": 1.1000000000000000000001}}'
     assert read_message(content, "here").envelope.body == '{"price": 1.1000000000000000000001}'
 
@@ -64,12 +64,8 @@ def _received(lane: Lane | None, *offsets: int, id_: str = "") -> list[Received]
 
 def test_a_position_names_the_first_delivery_of_each_message():
     one, other = Lane("entries/0"), Lane("my.entries/11")
-    received = [
-        *_received(one, 7, 8, 9),
-        *_received(other, 3),
-        *_received(one, 12),
-        *_received(one, 13, id_="m7"),
-    ]
+    received = [*_received(one, 7, 8, 9), *_received(other, 3), *_received(one, 12)]
+    received += _received(one, 13, id_="m7")
 
     position = position_of("kafka:cluster/group", received)
 
@@ -96,26 +92,22 @@ def test_a_version_is_published_by_the_delivery_that_made_it(offset, base, is_by
     made_by = {"entries/0": [range(5, 6)]}
     assert is_published_by_another(received, made_by, {"entries/0": lane}) is is_by_another
 
-
-def test_a_version_of_a_lane_that_another_consumer_has_is_published_there():
-    (received,) = _received(Lane("entries/0"), 5)
-    assert is_published_by_another(received, {"entries/1": [range(5, 6)]}, {})
+    # A version of a lane that another consumer has is published there
+    assert is_published_by_another(received, {"entries/1": [range(5, 6)]}, {"entries/0": lane})
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "nats://here",
-        "stdout:",
-        "kafka://here:9092/entries",
-        "kafka://here:9092?group=g",
-        "amqp://here",
-        "azurequeue://127.0.0.1:1",
-    ],
-)
+SOURCES = "nats://here stdout: kafka://here:9092/entries kafka://here:9092?group=g amqp://here azurequeue://127.0.0.1:1"
+
+
+@pytest.mark.parametrize("url", SOURCES.split())
 def test_what_names_no_source_is_refused(url):
     with pytest.raises(UsageError):
         open_source(url)
+
+
+def test_other_brokers_than_kafka_have_json_only():
+    with pytest.raises(UsageError, match="applies only to Kafka"):
+        open_source("stdin:", Decoding("cloudevents"))
 
 
 @pytest.mark.parametrize("url", ["nats://here", "stdin:", "servicebus://here/entries", "module:function"])

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-from eventstore import Table
+import pytest
+
+from eventstore import InterceptedTable, Table
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.errors import TargetUnavailableError
 from runtime.publishing.publisher import CommittedOutput
@@ -134,6 +138,17 @@ class World:
         self.has_queue_for_letters = True
         self.app = app
 
+    def hold(self, account: str) -> asyncio.Event:
+        """Return an event until which the store does not answer requests of an account."""
+        answers = asyncio.Event()
+
+        async def wait(name: str, key: str, _: int) -> None:
+            if key == f"Accounts-{account}":
+                await answers.wait()
+
+        self.table = InterceptedTable(self.table, before=wait)
+        return answers
+
     def consumer(self) -> Consumer:
         to = "stdout:" if self.has_queue_for_letters else None
         options = replace(self.options, dead_letters=to)
@@ -154,9 +169,18 @@ class World:
         return consumer
 
     async def until_all_is_acknowledged(self) -> None:
-        await until(
-            lambda: self.topic.committed == {name: len(of) for name, of in self.topic.records.items()}
-        )
+        topic = self.topic
+        await until(lambda: topic.committed == {name: len(of) for name, of in topic.records.items()})
+
+
+def probe(log: pytest.LogCaptureFixture, path: str) -> tuple[int, str, str]:
+    """Ask a consumer, which has logged its port. Return status, type and text of the answer."""
+    (port,) = [each.message.rpartition(":")[2] for each in log.records if "probes" in each.message]
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, "", refused.read().decode()
 
 
 async def until(condition: Callable[[], object]) -> None:

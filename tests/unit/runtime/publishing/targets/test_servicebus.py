@@ -21,16 +21,8 @@ from runtime.publishing.targets.choice import open_target
 from runtime.publishing.targets.servicebus import ServiceBusTarget, message_of
 from tests.support.done_batches import TABLE
 
-OUTPUT = CommittedOutput(
-    "7f0c",
-    "Hit",
-    '{"points": 3}',
-    "game 1",
-    "ShootingRange",
-    5,
-    datetime(2026, 3, 1, tzinfo=UTC),
-    {"trace": "7"},
-)
+AT = datetime(2026, 3, 1, tzinfo=UTC)
+OUTPUT = CommittedOutput("7f0c", "Hit", '{"points": 3}', "game 1", "ShootingRange", 5, AT, {"trace": "7"})
 _KEY = "SharedAccessKeyName=name;SharedAccessKey=c2VjcmV0"
 
 
@@ -45,10 +37,8 @@ def test_a_message_has_the_id_of_the_output_and_the_business_object_as_session()
     assert b"".join(message.body) == b'{"points": 3}'
     assert message.application_properties == {"trace": "7", "handler": "ShootingRange", "sequence": 5}
 
-
-def test_an_id_that_is_too_long_is_replaced_by_its_digest():
+    # An id that is too long is replaced by its digest
     first, second = (message_of(replace(OUTPUT, business_id="x" * length)) for length in (200, 201))
-
     assert len(str(first.session_id)) == 64
     assert first.session_id != second.session_id
 
