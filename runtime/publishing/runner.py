@@ -38,8 +38,8 @@ from runtime.publishing.publisher import (
 from runtime.publishing.records import Publication, Publications, SliceClaim, SliceRecord, key_of
 from runtime.retries import first_error, until_available
 
-Show = Callable[[int, int | None], None]  # called with the number of sent outputs, and of all
-_ASKED_AT_ONCE = 50  # batches, of two to five requests each
+Show = Callable[[int, int | None], None]  # called with the numbers of sent outputs and of all outputs
+_ASKED_AT_ONCE = 50  # batches that are looked up concurrently, with two to five requests each
 
 
 async def _with_publishers(

@@ -60,11 +60,12 @@ class RabbitSource:
 
     origin: str | None = None
 
-    def __init__(self, place: _Place) -> None:
-        self._queue = place.given.get("queue", "")
+    def __init__(self, url: str) -> None:
+        self._place = _Place(url)
+        self._queue = self._place.given.get("queue", "")
         if not self._queue:
             raise UsageError(_FORM)
-        self.name, self._place = f"{place.name}{self._queue}", place
+        self.name = f"{self._place.name}{self._queue}"
 
     async def open(self, rebalances: Rebalances) -> None:
         del rebalances
@@ -111,9 +112,7 @@ class RabbitSource:
         await self._place.close()
 
 
-def source(url: str) -> Source:
-    """Return the queue at a URL."""
-    return RabbitSource(_Place(url))
+source = RabbitSource
 
 
 def settlement(url: str, source: Source | None, names: Mapping[str, str]) -> Settlement:

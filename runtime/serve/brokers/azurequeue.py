@@ -94,10 +94,11 @@ class AzureQueueSource:
 
     origin: str | None = None
 
-    def __init__(self, place: _Place) -> None:
+    def __init__(self, url: str) -> None:
+        self._place = place = _Place(url)
         if not place.queue:
             raise UsageError(_FORM)
-        self.name, self._place = place.name, place
+        self.name = place.name
         self._visibility = int(place.given.get("visibility", "30"))  # seconds
         self._prefetch = int(place.given.get("prefetch", "512"))
         self._leases: set[_Lease] = set()
@@ -191,9 +192,7 @@ class AzureQueueSource:
         await self._place.close()
 
 
-def source(url: str) -> Source:
-    """Return the queue at a URL."""
-    return AzureQueueSource(_Place(url))
+source = AzureQueueSource
 
 
 def settlement(url: str, source: Source | None, names: Mapping[str, str]) -> Settlement:

@@ -59,16 +59,20 @@ _READING = {
 _OF_PRODUCERS = ("transaction.timeout.ms", "linger.ms", "compression.type")  # a consumer would warn of them
 
 
+def _parsed(url: str) -> Topics:
+    return Topics.read(url, _FORM, ("group",), _SECONDS)
+
+
 class KafkaSource:
     """A member of a consumer group. One thread reads, and another thread commits."""
 
     decode: Decode | None = None
 
-    def __init__(self, place: Topics) -> None:
-        self.group = place.own.get("group", "")
+    def __init__(self, url: str) -> None:
+        self.place = place = _parsed(url)
+        self.name, self.group = place.name, place.own.get("group", "")
         if not place.topics or not self.group:
             raise UsageError(_FORM)
-        self.name, self.place = place.name, place
         self.origin: str | None = None
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._is_paused: bool | None = None  # after an assignment it is not known
@@ -182,11 +186,12 @@ def offsets_behind(received: Iterable[Received]) -> list[TopicPartition]:
 
 
 class KafkaSettlement(Settlement):
-    """Sends outputs to the topics of their types, in one thread. A transaction also commits the offsets."""
+    """Sends outputs to the topics of their types, in one thread. In transactions if the source is the same cluster."""
 
-    def __init__(self, place: Topics, source: Source | None, names: Mapping[str, str]) -> None:
+    def __init__(self, url: str, source: Source | None, names: Mapping[str, str]) -> None:
+        self._place = place = _parsed(url)
         super().__init__(place.name, source, self._send_all, self._close, self._open)
-        self._place, self._names = place, names
+        self._names = names
         self._thread = ThreadPoolExecutor(1)
         self._producer: Producer | None = None
         self._failures: list[KafkaError] = []
@@ -214,8 +219,8 @@ class KafkaSettlement(Settlement):
             async with asyncio.timeout(2 * _SECONDS):
                 await _in(self._thread, work, self.name, TargetUnavailableError)
         except TimeoutError as error:
-            # After a restart of the broker librdkafka waited longer than it was told to. The next producer has
-            # the same id: the brokers fence this one if it resumes.
+            # After a restart of the broker, librdkafka waited longer than its time-out. The next producer has the same
+            # id, so the brokers fence this producer if it resumes.
             self._thread, self._producer = ThreadPoolExecutor(1), None
             raise TargetUnavailableError(f"{self.name} does not answer.") from error
 
@@ -232,7 +237,7 @@ class KafkaSettlement(Settlement):
         self, group: Client, outputs: Sequence[CommittedOutput], received: Sequence[Received]
     ) -> None:
         producer, offsets = self._begun(), offsets_behind(received)
-        if self._may_have_committed:  # its answer was lost, and it has ended by now
+        if self._may_have_committed:  # the response was lost, and the transaction has ended by now
             found = group.committed(offsets, timeout=_SECONDS)
             self._may_have_committed = False
             if all(each.offset >= wanted.offset for each, wanted in zip(found, offsets, strict=True)):
@@ -288,11 +293,4 @@ async def _in(thread: ThreadPoolExecutor, work: Callable[[], T], name: str, kind
         raise kind(f"{name}: {error.args[0].str()}") from error
 
 
-def source(url: str) -> Source:
-    """Return the source that reads the topics in a URL."""
-    return KafkaSource(Topics.read(url, _FORM, ("group",), _SECONDS))
-
-
-def settlement(url: str, source: Source | None, names: Mapping[str, str]) -> Settlement:
-    """Return the settlement that sends to a cluster, in transactions if the source is the same cluster."""
-    return KafkaSettlement(Topics.read(url, _FORM, ("group",), _SECONDS), source, names)
+source, settlement = KafkaSource, KafkaSettlement
