@@ -53,13 +53,13 @@ class Troubles(dict[str, str]):
     def add(self, name: str, error: Exception) -> None:
         """Record that a service does not answer."""
         if name not in self:
-            LOG.warning("%s is away, consumption pauses: %s", name, error)
+            LOG.warning("%s is unavailable, so consumption pauses: %s", name, error)
         self[name] = str(error)
 
     def end(self, name: str) -> None:
         """Record that a service answers again."""
         if self.pop(name, None) is not None:
-            LOG.warning("%s is back", name)
+            LOG.warning("%s is available again", name)
 
     async def until_it_answers(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
         """Repeat work on a store, source or target, with back-off, until the service answers. Return the result."""

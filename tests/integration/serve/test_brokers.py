@@ -111,7 +111,7 @@ def test_a_broker_that_dies_is_waited_for(tmp_path):
         broker.send(SENT[:60])
         assert wait_until(broker.is_idle, 100), log.read_text()
         broker.server.kill()
-        assert wait_until(lambda: "is away" in log.read_text(), 60)
+        assert wait_until(lambda: "is unavailable" in log.read_text(), 60)
         broker.server.start()
         broker.send(SENT[60:])
         assert wait_until(broker.is_idle, 100), log.read_text()

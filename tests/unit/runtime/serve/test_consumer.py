@@ -209,7 +209,7 @@ def test_refused_messages_are_sent_to_their_queue_before_they_are_acknowledged(c
         world.consume()
 
     # Then each letter has the message and the reason, and the same id in each copy
-    assert "the target letters is away" in caplog.text
+    assert "the target letters is unavailable" in caplog.text
     settled = ["letters", "sent 1", "committed 4", "closed"]
     assert world.topic.log == ["letters", "letters", *settled, *settled]
     first, again = world.letters.sent[:3], world.letters.sent[3:]
@@ -253,8 +253,8 @@ def test_a_target_that_is_away_pauses_the_source_and_loses_nothing(caplog):
     assert 0 in world.topic.reads
     away, back = [each.message for each in caplog.records]
     assert (away, back) == (
-        "the target target is away, consumption pauses: it does not answer",
-        "the target target is back",
+        "the target target is unavailable, so consumption pauses: it does not answer",
+        "the target target is available again",
     )
 
 
