@@ -270,7 +270,7 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
     try:
         limits: dict[str, Any] = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
         redis = Redis.from_url(url, decode_responses=True, retry=Retry(NoBackoff(), 0), **limits)
-    except ValueError:  # its text may contain the password
+    except ValueError:  # the error's text may contain the password
         raise UsageError(
             "--keys is not a valid Redis URL. Use redis://USER:PASSWORD@HOST:PORT/0, with %25 for %, %40 for @, "
             "%2F for / and %20 for a blank in the user or password."

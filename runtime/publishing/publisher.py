@@ -43,7 +43,7 @@ class CommittedOutput:
     sequence: int
     enqueued_at: datetime
     headers: Mapping[str, str] = field(default_factory=dict)
-    made_by: Maker | None = None  # of a duplicate's output
+    made_by: Maker | None = None  # the batch that made the version, for an output of a duplicate
 
 
 class SliceName(NamedTuple):
@@ -57,7 +57,7 @@ class SliceName(NamedTuple):
         return f"{self.publication}-{self.number:06}"
 
 
-Result = End  # of an output: never `LOCKED`
+Result = End  # the result of an output is never `LOCKED`
 
 
 class Record(NamedTuple):
@@ -260,7 +260,7 @@ class TargetOptions:
         is_secret=True,
         metavar="URL",
     )
-    keys_table: str = "deliveries"  # their table, or their prefix in Redis
+    keys_table: str = "deliveries"  # the table of the keys, or the prefix of their names in Redis
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -44,7 +44,7 @@ from runtime.telemetry import Metrics, has_meters
 Counts = Mapping[str, int]
 """The number of deliveries with each status, and the number of outputs `published`."""
 
-_CHUNK = 2_000  # how many messages are read at once, and how many are settled
+_CHUNK = 2_000  # the maximum number of messages that are read or settled at once
 _CLOSE_SECONDS = 4
 _MEASURE_SECONDS = 5
 
@@ -82,9 +82,9 @@ class Consumer:
         self._loose: list[Received] = []  # finished deliveries of a queue
         self._queued: dict[Received, None] = {}  # unsettled deliveries of a queue, in order
         self._held, self._held_bytes = 0, 0
-        self._waiting: dict[tuple[str, ...], int] = {}  # in a queue that counts its messages
+        self._waiting: dict[tuple[str, ...], int] = {}  # the length of a queue that counts its messages
         self._stops_at: float | None = None
-        self._limit: asyncio.Timeout | None = None  # of opening, then of reading
+        self._limit: asyncio.Timeout | None = None  # the time limit of opening, then of reading
         self._has_ended = False
         self._task: asyncio.Task[Counts] | None = None
 
@@ -114,7 +114,7 @@ class Consumer:
             seconds = self._options.drain.total_seconds()
             self._stops_at = asyncio.get_running_loop().time() + seconds
             if self._limit is not None:
-                with suppress(RuntimeError):  # neither opening nor reading
+                with suppress(RuntimeError):  # it neither opens nor reads
                     self._limit.reschedule(self._stops_at)
 
     async def run(self) -> Counts:

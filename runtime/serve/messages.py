@@ -33,7 +33,7 @@ class SourceUnavailableError(RuntimeFailure):
 class Stage(IntEnum):
     """The progress of a delivery."""
 
-    WAITING = 0  # in the inbox of its streams
+    WAITING = 0  # in the inboxes of its streams
     STARTED = 1
     DONE = 2  # all its versions are stored; its outputs may be published
     DROPPED = 3  # its lane was lost: it is redelivered, to this consumer or another one

@@ -182,7 +182,7 @@ class Streams:
             name: together
             for name, algorithm in self._algorithms.items()
             if (together := StreamsTogether.of(algorithm, table)) is not None and not has_tracer()
-        }  # a trace has a span for each fold
+        }  # with a tracer, each fold needs its own span
         self._troubles, self._lanes, self._done = troubles, lanes, done
         self._inboxes: dict[Key, _Inbox] = {}
         self._ready: deque[Key] = deque()  # streams of a store of this machine that wait for a round
@@ -246,7 +246,7 @@ class Streams:
                     self._ready.append(key)
                 else:
                     del self._inboxes[key]
-            await asyncio.sleep(0)  # others read and publish between rounds
+            await asyncio.sleep(0)  # other tasks read and publish between rounds
         self._is_in_rounds = False
 
     async def _fold_together(

@@ -29,7 +29,7 @@ class HttpTarget(publisher.OneByOneTarget):
         try:
             parts = urlsplit(url)
             is_url = bool(parts.hostname) and parts.port != 0 and not re.search(r"\s", url)
-        except ValueError:  # its text may contain the password
+        except ValueError:  # the error's text may contain the password
             is_url = False
         if not is_url:
             raise UsageError(
@@ -92,7 +92,7 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
             aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, aiohttp.ClientResponseError, TimeoutError
         ) as error:  # fmt: skip
             return None, f"{type(error).__name__} {error}".strip(), None
-        except (aiohttp.ClientError, ValueError) as error:  # its text may contain the URL or a header
+        except (aiohttp.ClientError, ValueError) as error:  # the error's text may contain the URL or a header
             raise TargetError(
                 f"The request to {self.target.name} is invalid ({type(error).__name__}): correct its URL or --header."
             ) from None

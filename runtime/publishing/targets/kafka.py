@@ -28,7 +28,8 @@ MARKERS = "consistent-slices"
 
 TRANSACTION_SECONDS = 60  # until the broker aborts the transaction of a dead producer
 
-_QUIET = logging.getLogger("librdkafka")  # by default it logs to standard error; errors are raised anyway
+# By default librdkafka logs to standard error. Errors are raised anyway.
+_QUIET = logging.getLogger("librdkafka")
 _QUIET.addHandler(logging.NullHandler())
 
 _BROKER = re.compile(r"([^\s:/]+|\[[0-9a-fA-F:]+\])(:\d+)?")
@@ -52,7 +53,7 @@ class Topics:
         """Parse a URL, with the parameters `names` for `own`. Raises `UsageError` with the text `form`."""
         try:
             parts = urlsplit(url)
-        except ValueError:  # its text may contain the password
+        except ValueError:  # the error's text may contain the password
             raise UsageError(form) from None
         given = dict(parse_qsl(parts.query))
         own = {name: given.pop(name) for name in names if name in given}
@@ -152,7 +153,7 @@ class KafkaTarget(Target):
     def __init__(self, url: str, options: TargetOptions) -> None:
         try:
             parts = urlsplit(url)
-        except ValueError:  # its text may contain the password
+        except ValueError:  # the error's text may contain the password
             raise UsageError(_FORM) from None
         credentials, _, brokers = parts.netloc.rpartition("@")
         if not all(map(_BROKER.fullmatch, brokers.split(","))) or parts.path.strip("/") or parts.fragment:
@@ -260,7 +261,7 @@ class KafkaPublisher(publisher.ThreadedPublisher):
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()
-            with suppress(KafkaException):  # fenced, or unreachable: the broker aborts it
+            with suppress(KafkaException):  # fenced or unreachable: the broker aborts the transaction
                 producer.abort_transaction(self._target.seconds)
 
     async def close(self) -> None:

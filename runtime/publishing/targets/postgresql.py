@@ -17,7 +17,7 @@ from runtime.errors import TargetError, TargetUnavailableError, UsageError
 from runtime.publishing.publisher import CommittedOutput, Publisher, Record, SliceName, TargetOptions
 from runtime.publishing.targets.sql import HINT, SqlTarget
 
-logging.getLogger("psycopg").addHandler(logging.NullHandler())  # its warnings are raised as errors too
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # warnings are raised as errors too
 
 _OF_ROW = ("22", "23", "44", "54000", "P0")
 """Prefixes of SQLSTATEs of invalid rows: data, constraints, views, index rows that are too large, and triggers."""
@@ -39,7 +39,7 @@ class PostgresTarget(SqlTarget):
     def __init__(self, url: str, options: TargetOptions) -> None:
         try:
             parts = conninfo_to_dict(url)
-        except psycopg.ProgrammingError:  # its text may contain the password
+        except psycopg.ProgrammingError:  # the error's text may contain the password
             raise UsageError(_FORM) from None
         # An unescaped `/`, `#` or `@` moves parts of the password into one of these.
         places = [str(parts.get(each, "")) for each in ("host", "port", "dbname")]

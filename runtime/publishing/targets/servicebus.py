@@ -21,7 +21,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusErro
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
 from runtime.publishing.publisher import CommittedOutput, Promise, Publisher, Record, Target, TargetOptions
 
-logging.getLogger("azure").addHandler(logging.NullHandler())  # its warnings are raised as errors too
+logging.getLogger("azure").addHandler(logging.NullHandler())  # warnings are raised as errors too
 T = TypeVar("T")
 _LONGEST_ID = 128
 
@@ -98,7 +98,7 @@ class ServiceBusPublisher(Publisher):
         if self._client is None:
             try:
                 self._client = ServiceBusClient.from_connection_string(self._target.connection, retry_total=0)
-            except ValueError:  # its text may contain the key
+            except ValueError:  # the error's text may contain the key
                 raise UsageError(
                     f"The connection string of {self._target.name} is invalid: copy it again from the Azure portal."
                 ) from None

@@ -175,7 +175,7 @@ class SqlitePublisher(publisher.ThreadedPublisher):
                     # SQLite undoes only the statement, unless a trigger or constraint of the user rolls back.
                     if (error.sqlite_errorcode & 0xFF) not in _OF_ROW or not connection.in_transaction:
                         raise
-                    connection.execute(f"EXPLAIN {statement}", row)  # raises if the table fits no row
+                    connection.execute(f"EXPLAIN {statement}", row)  # raises if the table fits no row at all
                     refused.append(Record.of(output, str(error)))
         return refused
 

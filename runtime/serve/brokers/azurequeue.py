@@ -38,8 +38,8 @@ _FORM = (
     "or azurequeue:///QUEUE?connection=env:NAME with a connection string in an environment variable."
 )
 _LOCAL = {"127.0.0.1", "localhost", "::1"}
-_PAGE = 32  # messages that the service returns at most
-_REQUESTS = 8  # at once
+_PAGE = 32  # the maximum number of messages in a response
+_REQUESTS = 8  # made concurrently
 _IDLE_SECONDS = 0.5  # between two requests to an empty queue
 _GONE = {StorageErrorCode.MESSAGE_NOT_FOUND, StorageErrorCode.POP_RECEIPT_MISMATCH}
 _BUSY = {408, 429, 500, 502, 503, 504, None}
@@ -115,7 +115,7 @@ class AzureQueueSource:
         self._renewing = asyncio.create_task(self._renew())
 
     async def read(self, most: int, linger: float) -> Sequence[Received]:
-        del linger  # a request takes as long
+        del linger  # a request takes that long anyway
         found: list[Received] = []
         try:
             while (room := min(most, self._prefetch - len(self._leases), _PAGE)) > 0:

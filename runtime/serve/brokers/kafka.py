@@ -43,8 +43,8 @@ from runtime.serve.messages import (
 T = TypeVar("T")
 
 _FORM = "A source in Kafka is written kafka://HOST:PORT/TOPIC,TOPIC?group=NAME, with librdkafka's settings after it."
-_SECONDS = 10.0  # for an answer
-_POLL_SECONDS = 0.02  # other calls of the client wait meanwhile, commits too
+_SECONDS = 10.0  # until a response
+_POLL_SECONDS = 0.02  # short, because commits and other calls of the client wait meanwhile
 _TRANSACTION_MS = 10_000
 """The brokers end the transaction of a dead consumer after this time. Until then, its partitions wait."""
 
@@ -56,7 +56,8 @@ _READING = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
 }
-_OF_PRODUCERS = ("transaction.timeout.ms", "linger.ms", "compression.type")  # a consumer would warn of them
+# A consumer would warn of these settings.
+_OF_PRODUCERS = ("transaction.timeout.ms", "linger.ms", "compression.type")
 
 
 def _parsed(url: str) -> Topics:
@@ -75,7 +76,7 @@ class KafkaSource:
             raise UsageError(_FORM)
         self.origin: str | None = None
         self._lanes: dict[tuple[str, int], Lane] = {}
-        self._is_paused: bool | None = None  # after an assignment it is not known
+        self._is_paused: bool | None = None  # None if unknown, as after an assignment
         self._reading, self._committing = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         given = {name: value for name, value in place.settings.items() if name not in _OF_PRODUCERS}
         self._is_down = False
@@ -130,7 +131,7 @@ class KafkaSource:
         records = client.consume(most - 1, linger) if most > 1 else []
         found += [self._received(each) for each in records if not each.error()]
         errors = [error for each in (first, *records) if (error := each.error())]
-        if errors and not found:  # an error that lasts is read again; records are not
+        if errors and not found:  # a lasting error is read again, but records are not
             raise KafkaException(errors[0])
         return [each for each in found if each is not None]
 
@@ -152,7 +153,7 @@ class KafkaSource:
         return read_message(value, place, None, None, headers, stamped, self.decode, lane=lane, offset=offset)
 
     def _assigned(self, client: Client, partitions: list[TopicPartition]) -> None:
-        with suppress(KafkaException):  # nothing is known to be acknowledged then
+        with suppress(KafkaException):  # without an answer, no delivery counts as acknowledged
             partitions = client.committed(partitions, timeout=_SECONDS)
         lanes = {
             (each.topic, each.partition): Lane(

@@ -28,8 +28,8 @@ _FORM = (
 )
 _GONE = (exceptions.MessageLockLostError, exceptions.SessionLockLostError, exceptions.MessageAlreadySettled)
 _RENEWED_SECONDS = 86_400
-_IDLE_SECONDS = 1.0  # without messages; then another session is taken
-_BUSY_SECONDS = 0.1  # messages are settled in between
+_IDLE_SECONDS = 1.0  # without messages, before another session is taken
+_BUSY_SECONDS = 0.1  # short, because messages are settled between two calls
 _PAGE = 100
 
 
@@ -125,7 +125,7 @@ class ServiceBusSource:
         return found
 
     async def acknowledge(self, received: Sequence[Received]) -> None:
-        gone = sum([await self._complete(*each.receipt) for each in received])  # in order
+        gone = sum([await self._complete(*each.receipt) for each in received])  # one after another
         if gone:
             LOG.warning("%s messages of %s are redelivered, as their locks were lost", gone, self.name)
 
