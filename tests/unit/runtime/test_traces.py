@@ -109,15 +109,15 @@ def test_handlers_and_versions_do_not_see_it():
 
 
 def test_outcomes_of_a_batch_carry_it_by_column_beside_a_handlers_own():
-    outcomes = Outcomes(Envelopes.of([message(A), message(None), message(B)]), "Diary", "d-1")
+    outcomes = Outcomes(Envelopes.of([message(A), message(None), message(A)]), "Diary", "d-1")
     own = {"own": "x"}
     published = [Published(f"o-{number}", "Wrote", b"{}", own) for number in range(2)]
-    published.append(Published("o-2", "Wrote", b"{}", dict(A)))
+    published.append(Published("o-2", "Wrote", b"{}", dict(B)))
     outcomes.processed(1, [1, 2, 3], [published[:1], published[1:2], published[2:]])
 
     in_columns = [dict(each["headers"]) for (each,) in to_arrow([outcomes]).column("outputs").to_pylist()]
 
-    assert in_columns == [{**A, **own}, own, A]
+    assert in_columns == [{**A, **own}, own, B]
     assert [each.outputs[0].headers for each in outcomes] == in_columns
 
 

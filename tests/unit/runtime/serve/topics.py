@@ -64,18 +64,13 @@ class Topic:
         self.records: dict[str, list[bytes | None]] = {lane: [] for lane in lanes or ("entries/0",)}
         self.committed = dict.fromkeys(self.records, 0)
         self.log: list[str] = []
-        self.rebalances: Rebalances | None = None
         self.reads: list[int] = []
         self.most = 10_000  # how many are read at once
 
     def send(self, *lines: bytes, lane: str = "entries/0") -> None:
         self.records[lane] += lines
 
-    def settlement(self, target: Target) -> Settlement:
-        return Settlement("target", self, target.send)
-
     async def open(self, rebalances: Rebalances) -> None:
-        self.rebalances = rebalances
         self.lanes = {name: Lane(name, self.committed[name]) for name in self.records}
         self.position = dict(self.committed)
         rebalances.assigned(list(self.lanes.values()))
@@ -153,20 +148,19 @@ class World:
         to = "stdout:" if self.has_queue_for_letters else None
         options = replace(self.options, dead_letters=to)
         consumer = Consumer(self.app, table=self.table, source=self.topic, options=options)
-        consumer._settlement = self.topic.settlement(self.target)
+        consumer._settlement = Settlement("target", self.topic, self.target.send)
         consumer._letters = Settlement("letters", None, self.letters.send)
         return consumer
 
     def consume(self, during: Callable[[Consumer], Coroutine[Any, Any, None]] | None = None) -> Consumer:
-        """Run a consumer until all is acknowledged, or what is done meanwhile ends."""
-        return asyncio.run(self._consume(during))
+        """Run a consumer until all is acknowledged, or `during` ends."""
 
-    async def _consume(self, during: Callable[[Consumer], Coroutine[Any, Any, None]] | None) -> Consumer:
-        consumer = self.consumer()
-        async with asyncio.timeout(60):
-            async with consumer:
+        async def run() -> Consumer:
+            async with asyncio.timeout(60), self.consumer() as consumer:
                 await (self.until_all_is_acknowledged() if during is None else during(consumer))
-        return consumer
+            return consumer
+
+        return asyncio.run(run())
 
     async def until_all_is_acknowledged(self) -> None:
         topic = self.topic

@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack, aclosing, closing
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -103,8 +103,10 @@ def test_a_marker_keeps_a_slice_out_although_the_table_knows_nothing_of_it(batch
     (publication, number), *_ = database.query("SELECT publication, slice FROM consistent_slices")
 
     async def opened():
-        async with aclosing(publisher):
+        try:
             return await publisher.open(SliceName(publication, number))
+        finally:
+            await publisher.close()
 
     assert not asyncio.run(opened())
 
