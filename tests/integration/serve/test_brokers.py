@@ -177,9 +177,7 @@ def test_lines_are_handled_and_their_outputs_printed(tmp_path):
 
 def test_a_pipe_is_handled_as_it_comes(tmp_path):
     pipe, command = subprocess.PIPE, _command(tmp_path, "--from", "stdin:", "--publish", "stdout:")
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True
-    ) as process:
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdin
         assert process.stdout
         for each in SENT[:3]:

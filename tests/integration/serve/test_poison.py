@@ -37,31 +37,15 @@ app = App(Poisoned)
 def served(folder: Path, *accounts: str) -> tuple[int, dict[str, int], str]:
     """Run a consumer on one message for each account. Return its exit code, counts and log."""
     (folder / "poisoned.py").write_text(APP)
-    command = [
-        sys.executable,
-        "-m",
-        "runtime",
-        "serve",
-        "--app",
-        "poisoned:app",
-        "--from",
-        "stdin:",
-        "--json",
-    ]
-    command += [
-        "--store",
-        f"sqlite:///{folder}/store.db",
-        "--table",
-        "accounts",
-        "--crashes",
-        f"{folder}/notes",
-    ]
+    command = [sys.executable, "-m", "runtime", "serve", "--app", "poisoned:app", "--from", "stdin:"]
+    command += ["--store", f"sqlite:///{folder}/store.db", "--table", "accounts", "--json"]
+    command += ["--crashes", f"{folder}/notes", "--handler-timeout", "1s"]
     lines = [
         json.dumps({"message_id": f"m-{each}", "type": "Add", "body": {"account": each, "number": 1}})
         for each in accounts
     ]
     done = subprocess.run(
-        [*command, "--handler-timeout", "1s"], cwd=ROOT, env={"PATH": "", "PYTHONPATH": str(folder)},
+        command, cwd=ROOT, env={"PATH": "", "PYTHONPATH": str(folder)},
         input="\n".join(lines), capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
