@@ -152,7 +152,7 @@ class World:
         consumer._letters = Settlement("letters", None, self.letters.send)
         return consumer
 
-    def consume(self, during: Callable[[Consumer], Coroutine[Any, Any, None]] | None = None) -> Consumer:
+    def consume(self, during: Callable[[Consumer], Coroutine[Any, Any, object]] | None = None) -> Consumer:
         """Run a consumer until all is acknowledged, or `during` ends."""
 
         async def run() -> Consumer:
