@@ -39,7 +39,6 @@ def calls(algorithm) -> list[str]:
 
 
 def shoot(world: World, *, before: Step | None = None, after: Step | None = None) -> None:
-    """Deliver the shot to a worker that is disturbed."""
     drive(world.process(SHOT, before=before, after=after))
 
 

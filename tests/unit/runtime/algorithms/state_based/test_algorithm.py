@@ -114,8 +114,6 @@ def test_the_bound_starts_anew_after_each_part_that_is_stored(table, monkeypatch
 
 
 class Pauses:
-    """Sleeps not at all, and tells for how long it was asked to."""
-
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
