@@ -42,12 +42,6 @@ def shoot(world: World, *, before: Step | None = None, after: Step | None = None
     drive(world.process(SHOT, before=before, after=after))
 
 
-def finish(world: World) -> None:
-    """Deliver the shot once more, to a worker that nothing disturbs, and all that was published."""
-    world.deliver(SHOT)
-    world.consume()
-
-
 def assert_one_hit(world: World) -> None:
     """Check all that must hold at rest: one change, published, alike in all copies, counted once, nothing left."""
     assert world.state("ShootingRange", str(GAME))["number_of_attempts"] == 1

@@ -493,9 +493,6 @@ def test_what_todays_code_cannot_read_is_refused_as_a_whole(table, first, second
     assert contents(table) == before
 
 
-# A copy is a copy under the old and the new name of its type: the name that was recorded decides.
-
-
 # A stored version whose outputs were never published, and cannot be produced again, fails the batch loudly.
 
 
