@@ -191,9 +191,7 @@ class _PartitionCheck(RowsCheck):
         elif key.startswith(documents.PREFIX):
             if not self._is_marked:
                 self._is_marked = True
-                self.report(
-                    documents.MARKER, "is missing, so a sweep ignores the object's documents", repair=True
-                )
+                self.report(documents.MARKER, "is missing, so a sweep ignores its documents", repair=True)
                 self.rebuilt[documents.MARKER] = {}
         elif key == HEADER:
             if not self._is_foreign:
@@ -305,9 +303,7 @@ class _LedgerCheck(RowsCheck):
             if not batch.is_reprocessing:  # its number may be that of a batch of the table that was replaced
                 by_number.setdefault(batch.number, []).append(batch_id)
             if batch.algorithm != counter.algorithm:
-                self.report(
-                    batch_id, f"has the algorithm {batch.algorithm}, but the table has {counter.algorithm}"
-                )
+                self.report(batch_id, f"has the algorithm {batch.algorithm}, the table {counter.algorithm}")
         last = max(by_number, default=0)
         if counter.next <= last:
             self.report(ledger.COUNTER, f"has the next number {counter.next}, but a batch has {last}")

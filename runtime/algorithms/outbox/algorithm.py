@@ -362,11 +362,9 @@ class OutboxOneByOne:
                 await algorithm.mark_finished(entity, [message.key])
         return outcome
 
-    async def publish_outputs(
-        self, entity: Entity, message_ids: Collection[IdKey], cause: Headers = None
-    ) -> None:
+    async def publish_outputs(self, entity: Entity, keys: Collection[IdKey], cause: Headers = None) -> None:
         """Publish the unpublished outputs of messages, after making the commit durable. `cause`: trace headers."""
-        outputs = [output for key in message_ids for output in entity.outbox[key].to_publish]
+        outputs = [output for key in keys for output in entity.outbox[key].to_publish]
         await publish_all(self.algorithm.table, self.publish, _traced(outputs, cause))
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:

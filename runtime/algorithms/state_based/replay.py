@@ -170,11 +170,8 @@ class Replayer:
 
 
 def meets_digests(replayed: Replayed, version: Version) -> bool:
-    record = version.record
-    return (
-        digest_state(replayed.after) == record.state_digest
-        and digest_outputs(replayed.published) == record.outputs_digest
-    )
+    record, (after, published) = version.record, replayed
+    return digest_state(after) == record.state_digest and digest_outputs(published) == record.outputs_digest
 
 
 def find_difference(handler: HandlerDefinition, replayed: Replayed, known: Version) -> Difference | None:

@@ -33,7 +33,6 @@ class Batch:
     committed: list[list[Outcome]] = field(default_factory=list)
 
     def run(self, *messages: Envelope) -> list[Outcome]:
-        """Run a cascade to its end, and return all outcomes."""
         while messages:
             self.commit(self.first_pass(*messages))
             self.second_pass()
@@ -45,14 +44,12 @@ class Batch:
         return [outcome for found in self.committed for outcome in found]
 
     def outputs_for_handlers(self) -> Iterable[Output]:
-        """Return what the last round published for a handler, each output once."""
         found = [output for outcome in self.committed[-1] for output in outcome.outputs]
         return {each.message_id: each for each in found if self.world.app.routes(each.type)}.values()
 
     def first_pass(
         self, *messages: Envelope, before: Step | None = None, after: Step | None = None
     ) -> list[Outcome]:
-        """Handle messages, each group of one entity after another, and return their outcomes."""
         return drive(self.handling(*messages, before=before, after=after))
 
     async def handling(
@@ -71,7 +68,6 @@ class Batch:
         self.committed.append(list(outcomes))
 
     def second_pass(self, *, before: Step | None = None, after: Step | None = None) -> None:
-        """Finish the messages of the last round."""
         drive(self.finishing(before=before, after=after))
 
     async def finishing(self, *, before: Step | None = None, after: Step | None = None) -> None:

@@ -39,14 +39,7 @@ def calls(algorithm) -> list[str]:
 
 
 def shoot(world: World, *, before: Step | None = None, after: Step | None = None) -> None:
-    """Deliver the shot to a worker that is disturbed."""
     drive(world.process(SHOT, before=before, after=after))
-
-
-def finish(world: World) -> None:
-    """Deliver the shot once more, to a worker that nothing disturbs, and all that was published."""
-    world.deliver(SHOT)
-    world.consume()
 
 
 def assert_one_hit(world: World) -> None:

@@ -68,7 +68,6 @@ def test_message_ids_that_no_row_key_can_hold_are_told_apart():
 
 
 def shots(world: World) -> Counter[str]:
-    """Count the different outputs by type."""
     return Counter({output.message_id: output.type for output in world.published}.values())
 
 
@@ -140,9 +139,7 @@ def test_a_copy_under_another_name_is_a_duplicate_and_another_message_is_none(al
 
 
 @every_algorithm
-def test_states_are_durable_before_outputs_are_published_and_ids_and_tokens_before_states_rely_on_them(
-    algorithm,
-):
+def test_states_are_durable_before_outputs_and_ids_and_tokens_before_states(algorithm):
     made = calls(algorithm)
     before = made[: made.index("publish")]
     last = max(number for number, call in enumerate(before) if call == "states transact")

@@ -50,11 +50,9 @@ class World:
         self._headers: dict[str, Mapping[str, str] | None] = {}
 
     def deliver(self, *messages: Envelope) -> list[Outcome]:
-        """Let a worker process messages, one after another."""
         return drive(self.process(*messages))
 
     def redrive(self, *messages: Envelope) -> list[Outcome]:
-        """Let a worker handle messages again that were refused."""
         return drive(self._redrive(*messages))
 
     async def _redrive(self, *messages: Envelope) -> list[Outcome]:
@@ -71,7 +69,6 @@ class World:
         return [outcome for message in sent for outcome in await worker.process(message)]
 
     def worker(self, before: Step | None = None, after: Step | None = None) -> Processor:
-        """Return a worker of its own."""
         other = self.watched("other", self.other, before, after)
         return Processor(
             self.app,
@@ -86,7 +83,6 @@ class World:
         )
 
     def publisher(self, before: Step | None, after: Step | None) -> Publish:
-        """Return what a worker publishes by."""
 
         async def publish(output: Output) -> None:
             await self._step("publish", before)
@@ -110,7 +106,6 @@ class World:
         drive(self.consuming())
 
     async def consuming(self) -> None:
-        """Do what `consume` does, within another coroutine."""
         while self._consumed < len(self.published):
             output = self.published[self._consumed]
             self._consumed += 1
@@ -118,12 +113,10 @@ class World:
                 await self.worker().process(output.envelope())
 
     def entity(self, handler: str, business_id: str) -> Entity | None:
-        """Return an entity as it is stored, None when it was never written."""
         row = drive(self.states.get(f"{handler}-{business_id}", ENTITY))
         return None if row is None else read_entity(row)
 
     def state(self, handler: str, business_id: str) -> dict[str, object]:
-        """Return the fields of a business state as it is stored."""
         if self.algorithm == "state-based":
             header = drive(self.states.get(f"{handler}-{business_id}", "SS-HEAD"))
             assert header is not None
@@ -146,7 +139,6 @@ class World:
         return unfinished + tokens
 
     def watched(self, name: str, table: Table, before: Step | None, after: Step | None) -> Table:
-        """Return a table whose calls are noted, and disturbed."""
         return InterceptedTable(
             table,
             before=lambda call, *_: self._step(f"{name} {call}", before),

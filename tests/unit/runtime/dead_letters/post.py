@@ -70,7 +70,6 @@ class PostOffice:
     number: int = 0
 
     def batch(self, *messages: Envelope, park: bool = False, box: str = "b") -> list[Outcome]:
-        """Run a batch over messages for one box."""
         self.number += 1
         return self.attempt(self.table, self.number, messages, "park" if park else "continue", box=box)
 
@@ -108,7 +107,6 @@ class PostOffice:
         return list(drive(algorithm.process(box, replace(prepared, letters=letters))))
 
     def processor(self) -> Processor:
-        """Return a consumer of single messages."""
         given = {"clock": self.clock, "retries": PATIENCE, "algorithm": self.algorithm}
         return Processor(app, self.table, published_by_nobody, **given)  # type: ignore[arg-type] # its options
 
@@ -123,7 +121,6 @@ class PostOffice:
         return list(json.loads(encoded or b"{}").get("names", ()))
 
     def letters(self, selection: Selection = ALL) -> list[FoundLetter]:
-        """Return the letters that wait."""
 
         async def read() -> list[FoundLetter]:
             return [found async for found in find_letters(self.table, selection)]
@@ -131,9 +128,7 @@ class PostOffice:
         return drive(read())
 
     def names(self, selection: Selection = ALL) -> list[str]:
-        """Return the messages whose letters wait."""
         return [found.letter.message_id for found in self.letters(selection)]
 
     def discard(self, selection: Selection = ALL) -> int:
-        """Give letters up."""
         return drive(discard(self.table, selection, PATIENCE))

@@ -86,7 +86,6 @@ def test_those_are_found_to_which_all_applies(office: PostOffice, selection: Sel
 @pytest.mark.parametrize("algorithm", ALGORITHMS[:3])
 @pytest.mark.parametrize("type_", ["Parcel", "Unheard"], ids=["of a stream", "of the table"])
 def test_a_letter_that_is_refused_again_keeps_when_it_was_refused_first(algorithm, type_):
-    """So whoever redrives what is new does not try for ever."""
     office, message = PostOffice(algorithm), parcel("a")._replace(type=type_)
     DAMAGED.add("a")
     drive(office.processor().process(message))
@@ -128,9 +127,7 @@ def parked(request: pytest.FixtureRequest) -> PostOffice:
     return office
 
 
-def test_its_message_stays_refused_with_the_reason_it_had_also_for_a_redrive_that_began_before(
-    parked: PostOffice,
-):
+def test_its_message_stays_refused_with_the_reason_it_had_also_for_a_redrive_that_began_before(parked):
     office, chosen = parked, parked.letters()
     (outcome,) = office.batch(parcel("first"))
     assert office.discard(Selection(message_id="first")) == 1
@@ -380,9 +377,7 @@ def waits(number: int, name: str, reason: str = "handler_error", tries: int = 2)
         ("x ok", ["handler_error", "processed"], [waits(1, "x")], ["ok"]),
     ],
 )
-def test_both_mended_in_one_redrive_end_alike_in_all_attempts(
-    of_one_id: PostOffice, mended, ended, left, state
-):
+def test_both_mended_in_one_redrive_end_alike_in_all_attempts(of_one_id, mended, ended, left, state):
     chosen = list(zip(both(of_one_id), map(named, mended.split()), strict=True))
 
     for _ in range(2):

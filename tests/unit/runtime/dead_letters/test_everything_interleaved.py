@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventstore import Table, drive
+from eventstore import StoreUnavailableError, Table, drive
 from runtime import Envelope
 from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.state_based.truncation import TruncationChoices, truncate_stream
@@ -42,8 +42,6 @@ Disturbances = st.lists(st.tuples(st.integers(1, 8), st.sampled_from([crash, los
 
 @dataclass
 class Kept:
-    """A letter as the model keeps it."""
-
     name: str
     reason: str
     parks: bool
@@ -63,7 +61,6 @@ class Model:
     is_forgotten: bool = False
 
     def batch(self, names: Sequence[str], *, park: bool) -> list[str]:
-        """Return the ends of a batch."""
         stopped, found = False, []
         for name in names:
             end = self._end(name, stopped=stopped and park)
@@ -78,11 +75,9 @@ class Model:
         return found
 
     def redrive(self, names: Sequence[str]) -> list[str]:
-        """Return the ends of a redrive over the letters of these messages."""
         return [self._redriven(name) for name in names]
 
     def discard(self, name: str) -> None:
-        """Give a letter up."""
         letter = self._letter(name)
         if letter is not None:
             self.letters.remove(letter)
@@ -192,8 +187,7 @@ def carry_out(office: PostOffice, model: Model, action: tuple[Any, ...]) -> None
             )
             assert ends(outcomes) == model.redrive([each.letter.message_id for each in chosen])
         case ("discard", name, disturbances):
-            selection = Selection(message_id=name)
-            attempts(office.table, disturbances, lambda table: drive(discard(table, selection, PATIENCE)))
+            attempts(office.table, disturbances, partial(discard_one, name))
             model.discard(name)
         case ("damage", names):
             DAMAGED.clear()
@@ -224,6 +218,11 @@ def truncate(office: PostOffice, table: Table) -> None:
 def forget_box(office: PostOffice, table: Table, *, restart: bool) -> None:
     tables = Tables(table, table, table)
     drive(forget(tables, "Boxes", "b", office.clock.now, restart=restart, retries=PATIENCE))
+
+
+def discard_one(name: str, table: Table) -> None:
+    with suppress(StoreUnavailableError):  # the search for letters does not retry
+        drive(discard(table, Selection(message_id=name), PATIENCE))
 
 
 def moved(table: Table) -> Table:

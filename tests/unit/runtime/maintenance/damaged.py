@@ -69,7 +69,6 @@ def sound() -> Rows:
 
 
 def table_of(found: Rows) -> Table:
-    """Return a table in memory with these rows."""
     table = memory_table()
     for (partition_key, row_key), properties in found.items():
         drive(table.transact(partition_key, [Operation.insert(row_key, properties)]))

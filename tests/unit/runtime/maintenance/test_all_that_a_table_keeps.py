@@ -69,7 +69,6 @@ def processor(
 
 @cache
 def kept() -> Rows:
-    """Return the rows of a table that keeps all there is."""
     table = memory_table()
     drive(_objects(table))
     drive(_batches(table))
@@ -172,7 +171,6 @@ async def _count(table: Table) -> None:
 
 
 def _of_outbox(table: Table) -> Table:
-    """Return a table without the entities of other algorithms."""
     others = {f"Diary-{BY_STORE}", f"Diary-{BY_TOKENS}"}
     return table_of({place: row for place, row in rows(table).items() if place[0] not in others})
 

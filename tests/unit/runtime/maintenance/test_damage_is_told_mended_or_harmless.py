@@ -74,7 +74,6 @@ def run_again(table: Table, seed: int) -> list[object]:
 
 @cache
 def undisturbed(seed: int) -> list[object]:
-    """Return what becomes of the log on the sound table."""
     return run_again(table_of(world(seed)), seed)
 
 

@@ -15,11 +15,7 @@ from eventstore import Table, drive
 from handlers import CodecError
 from runtime import StoredDataError
 from runtime.algorithms.state_based.replay import Verifier
-from runtime.algorithms.state_based.truncation import (
-    TruncationChoices,
-    take_old,
-    truncate_stream,
-)
+from runtime.algorithms.state_based.truncation import TruncationChoices, take_old, truncate_stream
 from runtime.dead_letters import Selection, discard, find_letters
 from runtime.errors import BatchRefusedError, LeaseHeldError, ReplayFailedError, UsageError
 from runtime.leases import CleanUpLease

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from eventstore import InterceptedTable, Table, drive
-from runtime.algorithms.state_based.truncation import (
-    RetentionRules,
-)
+from runtime.algorithms.state_based.truncation import RetentionRules
 from runtime.clock import to_datetime
 from runtime.errors import UsageError
 from runtime.maintenance.forget import Tables, find_trace, forget

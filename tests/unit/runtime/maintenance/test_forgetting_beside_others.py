@@ -15,11 +15,7 @@ import pytest
 from eventstore import InterceptedTable, Table, drive
 from runtime import Envelope, Outcome, Processor
 from runtime.algorithms.choice import AlgorithmName
-from runtime.algorithms.state_based.truncation import (
-    RetentionRules,
-    TruncationChoices,
-    truncate_stream,
-)
+from runtime.algorithms.state_based.truncation import RetentionRules, TruncationChoices, truncate_stream
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.maintenance.forget import Tables, forget
 from runtime.maintenance.policies import Policies, Scope
@@ -126,8 +122,6 @@ def office_of(algorithm: AlgorithmName) -> PostOffice:
 
 @dataclass
 class Ended:
-    """How a schedule ended: the table, and what became of the messages of both."""
-
     table: Table
     first: list[Outcome]
     second: list[Outcome]
@@ -180,9 +174,7 @@ WORK = {
 @pytest.mark.parametrize("algorithm", SOME_ALGORITHMS)
 @pytest.mark.parametrize("work", WORK)
 @pytest.mark.parametrize("is_first", [True, pytest.param(False, marks=pytest.mark.thorough)])
-def test_an_object_that_refuses_has_nothing_left_of_what_others_did_meanwhile(
-    algorithm: AlgorithmName, work: str, is_first: bool
-):
+def test_an_object_that_refuses_has_nothing_left_of_what_others_did_meanwhile(algorithm, work, is_first):
     office = office_of(algorithm)
     actors = [forgetting(restart=False), WORK[work](algorithm)]
     count = 0
@@ -203,9 +195,7 @@ def test_an_object_that_refuses_has_nothing_left_of_what_others_did_meanwhile(
 @pytest.mark.parametrize("algorithm", SOME_ALGORITHMS)
 @pytest.mark.parametrize("work", WORK)
 @pytest.mark.parametrize("is_first", [True, pytest.param(False, marks=pytest.mark.thorough)])
-def test_an_object_that_begins_anew_has_only_what_was_sent_later_and_each_message_at_most_once(
-    algorithm: AlgorithmName, work: str, is_first: bool
-):
+def test_an_object_that_begins_anew_has_only_what_was_sent_later_and_that_once(algorithm, work, is_first):
     office = office_of(algorithm)
     actors = [forgetting(restart=True), WORK[work](algorithm)]
     for ended in schedules(office.table, *(actors if is_first else reversed(actors))):
@@ -307,9 +297,7 @@ def elsewhere(table: Table) -> tuple[int, bool]:
 
 @pytest.mark.parametrize("algorithm", SOME_ALGORITHMS)
 @pytest.mark.parametrize("later", range(1, 8))
-def test_one_who_is_overtaken_and_dies_leaves_letters_and_rules_of_a_new_history(
-    algorithm: AlgorithmName, later: int
-):
+def test_one_who_is_overtaken_and_dies_leaves_letters_and_rules_of_a_new_history(algorithm, later):
     def new() -> Table:
         table = office_of(algorithm).table
         keep_elsewhere(table)

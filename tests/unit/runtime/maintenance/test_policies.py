@@ -45,9 +45,7 @@ def deciding(table, key: str) -> tuple[RetentionRules | None, bool]:
     return (decision.rules.rules if decision.rules else None), decision.is_held
 
 
-def test_rules_replace_others_and_are_removed_apart_from_a_hold_and_the_row_with_the_last_of_them(
-    table, policies
-):
+def test_rules_and_a_hold_are_replaced_and_removed_apart_and_the_row_with_the_last(table, policies):
     drive(policies.set_rules(ONE, MONTH))
     drive(policies.set_rules(ONE, WEEK))
     drive(policies.change(ONE, hold=True))

@@ -319,9 +319,7 @@ def test_the_second_message_under_an_id_stays_a_dead_letter(store: Store, world:
     assert drive(reused(drive(store.table("third")))) == drive(reused(first)) == ["m1", "m2"]
 
 
-def test_a_switch_that_was_killed_before_its_last_write_keeps_the_handlers_of_both(
-    store: Store, world: World
-) -> None:
+def test_a_switch_that_was_killed_before_its_last_write_keeps_the_handlers_of_both(store, world) -> None:
     app = bank("fee")
     drive(TableSettings.claim(world.table, app))
     follow(store, "first", "third", world, App(app.handlers["Account"].handler_type))
@@ -357,9 +355,7 @@ def test_a_fork_does_not_use_the_number_of_a_batch_again(store: Store, world: Wo
     assert other.number > record.number
 
 
-def test_switching_back_does_not_bring_back_what_was_redriven_at_a_target(
-    store: Store, tmp_path: Path
-) -> None:
+def test_switching_back_does_not_restore_what_was_redriven_at_a_target(store: Store, tmp_path: Path) -> None:
     world = World(drive(store.table("first")))
     target = open_target(f"sqlite:///{tmp_path}/out.db", TargetOptions())
     world.run([("m1", Paid(account="a0", amount=60))], bank("same"))

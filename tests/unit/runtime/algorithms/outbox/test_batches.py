@@ -84,7 +84,6 @@ def outputs(outcomes: list[Outcome]) -> set[str]:
 
 
 def assert_each_counted_once(world: World) -> None:
-    """Check that nothing is left, and that the hit and the miss were each counted once."""
     assert world.garbage() == []
     assert world.state("LeaderBoard", str(GAME)) == COUNTED
 
@@ -99,9 +98,7 @@ def crashed_at_publish(algorithm) -> World:
 
 
 @every_outbox
-def test_what_a_single_message_has_left_is_published_and_finished_by_a_batch_and_left_by_an_early_sweep(
-    algorithm,
-):
+def test_what_a_single_message_has_left_is_finished_by_a_batch_and_left_by_an_early_sweep(algorithm):
     world = crashed_at_publish(algorithm)
     sweep = Batch(world, "sweep")
     assert sweep.unfinished(NOW - 1) == []
@@ -155,8 +152,6 @@ def test_a_sweep_makes_up_for_a_task_that_died_after_any_call(algorithm):
 
 
 class Shout(Message):
-    """Somebody shouts into a valley."""
-
     valley: str
     letters: int
 
@@ -168,14 +163,10 @@ class Echo(Message):
 
 
 class Heard(State):
-    """How many shouts were heard."""
-
     shouts: int = 0
 
 
 class Valley(Handler[Heard]):
-    """Answers."""
-
     @handles(by="valley")
     def shout(self, state: Heard, message: Shout, context: Context) -> Heard:
         context.publish(Echo(text="o" * message.letters))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
+from eventstore import InterceptedTable, StoreUnavailableError, drive
 from runtime import Envelope
 from runtime.errors import RetriesExhaustedError
 from runtime.retries import Retries, RetryPolicy
@@ -20,9 +20,6 @@ from tests.unit.runtime.worker import (
     made_by,
     stored,
 )
-
-# `processed` and `duplicate` are told relative to the batch that added a version, and to its first delivery there.
-
 
 # `now` never goes back within a stream, whatever the clock does.
 
@@ -45,28 +42,6 @@ def test_now_never_goes_back_and_is_never_ahead_of_all_clocks(batches):
             latest.append(max([*latest, NOW + shift]))
 
     assert times(stored(table)) == latest
-
-
-# Whoever lost a race drops what it computed, reads again and runs again: nothing is lost, or stored twice.
-
-
-class Interruption:
-    """Runs something once, just before or just after the first call of a name."""
-
-    def __init__(self, call: str, action) -> None:
-        self.done = False
-        self._call = call
-        self._action = action
-
-    def __call__(self, name: str, *_: object):
-        if name != self._call or self.done:
-            return None
-        self.done = True
-        return self._action()
-
-
-def before(table: Table, call: str, action) -> InterceptedTable:
-    return InterceptedTable(table, before=Interruption(call, action))
 
 
 # Lost races are tried again a bounded number of times in a row; the bound starts anew after progress.
@@ -114,8 +89,6 @@ def test_the_bound_starts_anew_after_each_part_that_is_stored(table, monkeypatch
 
 
 class Pauses:
-    """Sleeps not at all, and tells for how long it was asked to."""
-
     def __init__(self) -> None:
         self.seconds: list[float] = []
 

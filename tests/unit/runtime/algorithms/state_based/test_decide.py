@@ -115,9 +115,7 @@ REUSED = [
 
 
 @pytest.mark.parametrize(("first", "second"), REUSED, ids=["another body", "another type"])
-def test_another_message_with_a_known_id_or_one_of_the_same_batch_is_told_from_a_duplicate(
-    table, first, second
-):
+def test_another_message_with_a_known_id_is_told_from_a_duplicate(table, first, second):
     outcomes = Worker(table).process(first, second, write("c"))
     (again,) = Worker(table).process(second._replace(headers={}))
 
@@ -175,9 +173,7 @@ STOP = BatchContext("batch-1", on_error="stop-stream")
         ([], [write("a"), misbehave("fail"), write("a")], ["processed", "handler_error", "duplicate"]),
     ],
 )
-def test_new_messages_after_a_dead_letter_are_held_back_and_known_ones_replayed(
-    table, known, deliveries, expected
-):
+def test_a_dead_letter_holds_new_messages_back_and_known_ones_replayed(table, known, deliveries, expected):
     first = Worker(table, batch="batch-0").process(*known)
 
     outcomes = Worker(table, batch=STOP).process(*deliveries)

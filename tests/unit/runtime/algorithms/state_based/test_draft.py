@@ -87,12 +87,10 @@ def _dying(table: Table, crash: int) -> Table:
 
 
 def runs(table: Table) -> list[int]:
-    """Return how many versions each run of the table holds."""
     return [row["Count"] for (_, key), row in sorted(rows(table).items()) if key.startswith("SS-SE-")]
 
 
 def data_bytes(table: Table) -> list[int]:
-    """Return how many bytes of compressed columns each run of the table holds."""
     return [
         sum(len(value) for name, value in row.items() if name.startswith("Data"))
         for (_, key), row in sorted(rows(table).items())
@@ -123,9 +121,7 @@ def test_versions_whose_ids_would_not_fit_one_row_make_several_runs(table):
 
 
 @pytest.mark.parametrize("diary", ["d-1", "日" * 506, "/" * 168, "é" * 506])
-def test_a_full_transaction_is_small_enough_however_long_its_key_is(
-    table, diary, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_full_transaction_is_small_enough_however_long_its_key_is(table, diary, monkeypatch):
     # The key is sent with each row, escaped, and a row has many properties: both count as bytes of the transaction.
     # So does the newest state, which just fits the header.
     monkeypatch.setattr(limits, "MAX_RUN_VERSIONS", 1)
@@ -196,9 +192,7 @@ def line_for_state_of(size: int) -> str:
 @pytest.mark.parametrize(
     "size", [HEADER_LIMIT - 10, HEADER_LIMIT, HEADER_LIMIT + 2, 100_000, MAX_STATE_BYTES]
 )
-def test_a_large_state_is_stored_replayed_gone_on_from_and_returns_to_the_header_when_it_is_small(
-    table, size
-):
+def test_a_large_state_is_stored_and_replayed_and_returns_to_the_header_when_it_is_small(table, size):
     large = write(line_for_state_of(size), message_id="large")
 
     (first,) = Worker(table).process(large)
@@ -242,36 +236,26 @@ def test_the_largest_version_that_is_taken_can_be_stored(table, monkeypatch: pyt
 
 
 class Add(Message):
-    """Something is added to an account, or refused."""
-
     account: str
     amount: int
     note: str = ""
 
 
 class Added(Message):
-    """Something was added."""
-
     total: int
     lot: str
 
 
 class AccountData(State):
-    """A plain state."""
-
     total: int = 0
     note: str | None = None
 
 
 class LabelledData(AccountData):
-    """The same, but for a set, which makes it not plain."""
-
     labels: frozenset[str] = frozenset()
 
 
 class Account(Handler[AccountData], name="Account"):
-    """Adds numbers, refuses negative ones, and tells nothing of zero."""
-
     @handles(by="account")
     def add(self, state: AccountData, message: Add, context: Context) -> AccountData:
         if message.amount < 0:
@@ -287,8 +271,6 @@ class Account(Handler[AccountData], name="Account"):
 
 
 class Labelled(Handler[LabelledData], name="Account"):
-    """The same on a state that is not plain."""
-
     @handles(by="account")
     def add(self, state: LabelledData, message: Add, context: Context) -> LabelledData:
         done = Account().add(state, message, context)
@@ -401,8 +383,6 @@ FAILURES: list[str] = []
 
 
 class Fragile(Handler[AccountData], name="Account"):
-    """Adds numbers; told to, it changes the state that it was given, and fails."""
-
     @handles(by="account")
     def add(self, state: AccountData, message: Add, context: Context) -> AccountData:
         if context.message_id in FAILURES:

@@ -61,9 +61,7 @@ def told(output: Output) -> Wrote:
     return Wrote.model_validate_json(output.body)
 
 
-def test_a_duplicate_is_told_the_time_the_captured_values_and_the_headers_of_the_first_handling(
-    table, monkeypatch
-):
+def test_a_duplicate_is_told_the_time_captured_values_and_headers_of_the_first_handling(table, monkeypatch):
     # Brokers stamp headers on each delivery: what the first one had is what the version was made with.
     headers = MappingProxyType({"attempt": "1"})
     (first,) = outputs(Worker(table, clock=ToldClock(NOW)).process(write("a", headers=headers)))
@@ -438,9 +436,7 @@ def test_a_state_is_upcast_when_a_stream_is_loaded_and_when_versions_of_both_sch
 
 
 @pytest.mark.parametrize("in_runs", [0, 2])
-def test_a_letter_changes_nothing_of_a_state_that_is_too_large_once_it_is_upcast(
-    in_runs, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_letter_changes_nothing_of_a_state_that_is_too_large_once_it_is_upcast(in_runs, monkeypatch):
     # The header is written with the letter. Without the state, the newest would be sought in a run, and is in the tail.
     table, new = memory_table(), App(AlloyedBell)
     monkeypatch.setattr(limits, "MAX_TAIL_BYTES", 1 if in_runs else 2**14)
@@ -495,9 +491,6 @@ def test_what_todays_code_cannot_read_is_refused_as_a_whole(table, first, second
         worker(table, App(second)).process(*rang("b"))
 
     assert contents(table) == before
-
-
-# A copy is a copy under the old and the new name of its type: the name that was recorded decides.
 
 
 # A stored version whose outputs were never published, and cannot be produced again, fails the batch loudly.
@@ -596,8 +589,7 @@ class StricterBell(Handler[Rings], name="Bell"):
 
 
 @pytest.fixture
-def table():
-    """Give a stream with two versions, of a and of b."""
+def rung():
     table = memory_table()
     Worker(table, App(Bell), business_id="east").process(*rang("a", "b"))
     return table
@@ -622,8 +614,8 @@ def verdicts(found: list[Finding]) -> list[tuple[str | None, str]]:
 
 
 @pytest.mark.parametrize("handler", [Bell, RevisedBell])
-def test_what_still_gives_the_same_matches(table, handler):
-    found = verify(table, handler, *rang("a", "b", "a"))
+def test_what_still_gives_the_same_matches(rung, handler):
+    found = verify(rung, handler, *rang("a", "b", "a"))
 
     assert verdicts(found) == [("a", "match"), ("b", "match"), ("a", "match")]
     assert [(each.version, each.revision, each.error) for each in found] == [
@@ -631,8 +623,8 @@ def test_what_still_gives_the_same_matches(table, handler):
     ]
 
 
-def test_a_changed_rule_is_a_difference_with_the_fields_that_differ(table):
-    first, second = verify(table, OtherBell, *rang("a", "b"))
+def test_a_changed_rule_is_a_difference_with_the_fields_that_differ(rung):
+    first, second = verify(rung, OtherBell, *rang("a", "b"))
 
     assert (first.verdict, second.verdict) == (Verdict.MATCH, Verdict.NONDETERMINISTIC)
     assert [(each.field, each.before, each.after) for each in second.changes] == [("rings", 2, 3)]
@@ -651,8 +643,8 @@ def test_a_changed_rule_is_a_difference_with_the_fields_that_differ(table):
         (StricterBell, rang("b", message_type="RangNow"), "refused", "loudness"),
     ],
 )
-def test_a_version_that_cannot_be_replayed_has_a_reason(table, handler, deliveries, verdict, sentence):
-    found = verify(table, handler, *deliveries)
+def test_a_version_that_cannot_be_replayed_has_a_reason(rung, handler, deliveries, verdict, sentence):
+    found = verify(rung, handler, *deliveries)
 
     assert verdicts(found) == [("b", verdict)]
     assert sentence in str(found[0].error)
@@ -669,8 +661,8 @@ def test_a_version_that_cannot_be_replayed_has_a_reason(table, handler, deliveri
         (UnreadableBell, "The upcaster of UnreadableRings from version 1 failed: ValueError: no way"),
     ],
 )
-def test_a_state_that_cannot_be_read_is_found_in_versions_and_as_the_newest(table, handler, sentence):
-    newest, version, new = verify(table, handler, *rang("b", "new"))
+def test_a_state_that_cannot_be_read_is_found_in_versions_and_as_the_newest(rung, handler, sentence):
+    newest, version, new = verify(rung, handler, *rang("b", "new"))
 
     assert verdicts([newest, version]) == [(None, "state_unreadable"), ("b", "state_unreadable")]
     assert verdicts([new]) == [("new", "unknown")]
@@ -686,20 +678,18 @@ def test_a_state_that_cannot_be_read_is_found_in_versions_and_as_the_newest(tabl
         (rang("b", headers={"half": "\ud800"}), "headers"),
     ],
 )
-def test_a_message_without_a_version_is_unknown_with_the_reason_that_it_was_a_dead_letter(
-    table, deliveries, error
-):
-    (found,) = verify(table, OtherBell, *deliveries)
+def test_a_message_without_a_version_is_unknown_with_its_error(rung, deliveries, error):
+    (found,) = verify(rung, OtherBell, *deliveries)
 
     assert found.verdict is Verdict.UNKNOWN
     assert error in str(found.error) if error else found.error is None
 
 
-def test_a_stream_that_is_not_there_or_cannot_be_has_no_versions(table):
+def test_a_stream_that_is_not_there_or_cannot_be_has_no_versions(rung):
     long = "x" * 600
 
     assert verdicts(verify(memory_table(), Bell, *rang("a"))) == [("a", "unknown")]
-    assert verdicts(verify(table, Bell, *rang("a", body={"tower": long}), tower=long)) == [("a", "unknown")]
+    assert verdicts(verify(rung, Bell, *rang("a", body={"tower": long}), tower=long)) == [("a", "unknown")]
 
 
 @pytest.mark.parametrize(
@@ -713,8 +703,8 @@ def test_a_stream_that_is_not_there_or_cannot_be_has_no_versions(table):
         {"tower": "east", "more": 1},
     ],
 )
-def test_a_body_that_was_mended_under_its_id_is_another_message(table, body):
-    (found,) = verify(table, OtherBell, *rang("b", body=body))
+def test_a_body_that_was_mended_under_its_id_is_another_message(rung, body):
+    (found,) = verify(rung, OtherBell, *rang("b", body=body))
 
     assert (found.verdict, found.version) == (Verdict.ID_REUSED, 2)
     assert found.error == "Version 2 was made by another message with this id."
@@ -735,9 +725,9 @@ def test_messages_whose_versions_may_have_been_cut_are_told_apart():
     assert verdicts(found) == [("m0", "not_kept"), ("m2", "match"), ("new", "unknown")]
 
 
-def test_outputs_are_given_when_they_are_asked_for(table):
-    (found,) = verify(table, Bell, *rang("b"), with_outputs=True)
-    (plain,) = verify(table, Bell, *rang("b"))
+def test_outputs_are_given_when_they_are_asked_for(rung):
+    (found,) = verify(rung, Bell, *rang("b"), with_outputs=True)
+    (plain,) = verify(rung, Bell, *rang("b"))
 
     assert [output.body for output in found.outputs] == ['{"rings":2}']
     assert plain.outputs == ()

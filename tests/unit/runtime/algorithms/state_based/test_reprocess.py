@@ -38,7 +38,7 @@ def paid(payments: list[tuple[int, int]], first: int = 0) -> list[tuple[str, Pai
 
 
 @given(PAYMENTS, ORDERS)
-def test_unchanged_handlers_make_no_difference(payments: list[tuple[int, int]], order: list[int]) -> None:
+def test_unchanged_handlers_make_no_difference(payments, order):
     world, second = World(), memory_table()
     world.run(paid(payments), bank("same"), order)
     found = reprocess(world.table, second, world.log, bank("same"))
@@ -48,9 +48,7 @@ def test_unchanged_handlers_make_no_difference(payments: list[tuple[int, int]], 
 
 
 @given(PAYMENTS, ORDERS, st.integers(1, 3), st.booleans())
-def test_unchanged_handlers_make_no_difference_where_the_causes_of_messages_are_lost(
-    payments: list[tuple[int, int]], order: list[int], kept: int, is_forgotten: bool
-) -> None:
+def test_unchanged_handlers_make_no_difference_where_causes_are_lost(payments, order, kept, is_forgotten):
     world, second = World(), memory_table()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MAX_SEGMENT_BYTES", 0)  # truncation cuts whole runs
@@ -68,9 +66,7 @@ def test_unchanged_handlers_make_no_difference_where_the_causes_of_messages_are_
 
 
 @given(PAYMENTS, ORDERS, st.sampled_from(["fee", "state"]))
-def test_a_changed_rule_makes_what_a_run_with_it_makes(
-    payments: list[tuple[int, int]], order: list[int], rule: str
-) -> None:
+def test_a_changed_rule_makes_what_a_run_with_it_makes(payments, order, rule):
     world, second, other = World(), memory_table(), World()
     world.run(paid(payments), bank("same"), order)
     other.run(paid(payments), bank(rule), order)
@@ -82,9 +78,7 @@ def test_a_changed_rule_makes_what_a_run_with_it_makes(
 
 
 @given(PAYMENTS, ORDERS, st.sampled_from(RULES))
-def test_only_objects_that_a_changed_rule_reaches_differ(
-    payments: list[tuple[int, int]], order: list[int], rule: str
-) -> None:
+def test_only_objects_that_a_changed_rule_reaches_differ(payments, order, rule):
     world, second = World(), memory_table()
     world.run(paid(payments), bank("same"), order)
     found = reprocess(world.table, second, world.log, bank(rule), bank("same"))
@@ -99,9 +93,7 @@ def test_only_objects_that_a_changed_rule_reaches_differ(
 
 
 @given(PAYMENTS, ORDERS, st.sampled_from(RULES))
-def test_handling_all_again_repeats_the_outcomes_and_stores_nothing(
-    payments: list[tuple[int, int]], order: list[int], rule: str
-) -> None:
+def test_handling_all_again_repeats_the_outcomes_and_stores_nothing(payments, order, rule):
     world, second = World(), memory_table()
     world.run(paid(payments), bank("same"), order)
     first = reprocess(world.table, second, world.log, bank(rule), bank("same"))
@@ -112,9 +104,7 @@ def test_handling_all_again_repeats_the_outcomes_and_stores_nothing(
 
 
 @given(PAYMENTS, PAYMENTS, ORDERS, st.sampled_from(["fee", "state"]))
-def test_messages_that_came_in_since_are_followed(
-    payments: list[tuple[int, int]], later: list[tuple[int, int]], order: list[int], rule: str
-) -> None:
+def test_messages_that_came_in_since_are_followed(payments, later, order, rule):
     world, second, other = World(), memory_table(), memory_table()
     world.run(paid(payments), bank("same"), order)
     reprocess(world.table, second, world.log, bank(rule), bank("same"))
@@ -125,8 +115,6 @@ def test_messages_that_came_in_since_are_followed(
 
 
 class Capturing(Account, name="Account"):
-    """An account whose new rule captures more."""
-
     @handles(by="account", revision=2)
     def pay_for_more(self, state: Balance, message: Paid, context: Context) -> Balance:
         return Balance(balance=state.balance + context.capture("bonus", lambda: 3))
@@ -136,7 +124,7 @@ class Capturing(Account, name="Account"):
         return super().pay(state, message, context)
 
 
-def test_a_value_that_was_not_captured_is_a_dead_letter_unless_it_may_be_captured() -> None:
+def test_a_value_that_was_not_captured_is_a_dead_letter_unless_it_may_be_captured():
     world = World()
     world.run(paid([(0, 20)]), bank("same"))
     app = App(Capturing, Book, name="bank")
@@ -149,7 +137,7 @@ def test_a_value_that_was_not_captured_is_a_dead_letter_unless_it_may_be_capture
     assert histories(second)["Account", "a0"][0][1] == b'{"balance":3,"audits":0,"luck":0}'
 
 
-def test_a_version_whose_message_is_in_no_log_stops_its_object() -> None:
+def test_a_version_whose_message_is_in_no_log_stops_its_object():
     world, second = World(), memory_table()
     world.run(paid([(0, 20), (0, 60)]), bank("same"))
     found = reprocess(world.table, second, world.log[1:], bank("state"), bank("same"), most=3)

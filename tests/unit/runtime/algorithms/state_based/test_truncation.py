@@ -70,7 +70,6 @@ def by(table: Table, rules: TruncationRules, *, key: str = KEY, dry_run: bool = 
 
 
 def add(table: Table, line: str, *, written_at: int = OLD, batch: str | None = "done", **fields: Any) -> None:
-    """Add a run of one version."""
     worker = Worker(table, clock=ToldClock(written_at), batch=batch)
     assert ends(worker.process(write(line, **{"enqueued_at": OLD, **fields}))) == ["processed"]
 
@@ -201,8 +200,6 @@ def test_index_rows_go_with_the_last_of_their_versions(table, monkeypatch):
 
 
 class Rung(Message):
-    """Somebody rings, loudly or not."""
-
     door: str
     is_loud: bool = False
 
@@ -212,8 +209,6 @@ class Heard(Message):
 
 
 class Bell(Handler[State]):
-    """Publishes something for loud rings only."""
-
     @handles(by="door")
     def ring(self, state: State, message: Rung, context: Context) -> State:
         if message.is_loud:
@@ -223,7 +218,6 @@ class Bell(Handler[State]):
 
 @pytest.fixture(params=[limits.MAX_SEGMENT_VERSIONS, 0], ids=["tail", "runs"])
 def _place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let versions stand in the tail, or each in a run."""
     monkeypatch.setattr(limits, "MAX_SEGMENT_VERSIONS", request.param)
 
 
@@ -435,7 +429,6 @@ def long_stream(request: pytest.FixtureRequest) -> Table:
 
 @pytest.fixture(scope="module")
 def truncated(long_stream: Table) -> Table:
-    """Give the same stream, truncated without any accident."""
     table = copy_of(long_stream)
     by(table, RULES)
     assert made_by(table) == [f"m-{COUNT - 1}"]
@@ -447,9 +440,7 @@ def crashing(table: Table, call: int, *, effect: bool) -> InterceptedTable:
     return InterceptedTable(table, **{"after" if effect else "before": At(call, crash)})
 
 
-def test_after_any_crash_the_stream_can_be_read_and_running_again_finishes(
-    long_stream: Table, truncated: Table
-):
+def test_after_any_crash_the_stream_can_be_read_and_running_again_finishes(long_stream, truncated):
     counted = InterceptedTable(copy_of(long_stream))
     by(counted, RULES)
     events = sum(key.startswith("SS-SE-") for _, key in rows(long_stream))
