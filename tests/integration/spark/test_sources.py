@@ -15,7 +15,7 @@ from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
 from runtime.spark import register_data_sources
-from runtime.spark.sources import TableSource
+from runtime.spark.scan import TableSource
 from runtime.tables import read_batches, read_letters, read_state, read_versions
 from runtime.tables.reader import TableKind
 from runtime.tables.streams import StreamQuery
