@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from runtime.spark.publishing import PublishTo, publish
     from runtime.spark.redriving import redrive
     from runtime.spark.reprocessing import Reprocessed, reprocess
-    from runtime.spark.sources import letters, register_data_sources
+    from runtime.spark.scan import letters, register_data_sources
     from runtime.spark.start import build_session
     from runtime.spark.streaming import run_stream
     from runtime.spark.truncation import truncate
@@ -69,7 +69,7 @@ _MODULES = {
     "runtime.spark.redriving": ("redrive",),
     "runtime.spark.reprocessing": ("Reprocessed", "reprocess"),
     "runtime.spark.start": ("build_session",),
-    "runtime.spark.sources": ("letters", "register_data_sources"),
+    "runtime.spark.scan": ("letters", "register_data_sources"),
     "runtime.spark.streaming": ("run_stream",),
     "runtime.spark.truncation": ("truncate",),
     "runtime.spark.verification": ("Verification", "verify"),

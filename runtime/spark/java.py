@@ -12,24 +12,25 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 JAVA_MISSING = (
     "Spark needs Java 17 or 21, which was not found: install it"
     " (on Debian or Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to where it is."
 )
 
-USUAL_FOLDERS = ("/usr/lib/jvm/*", "/Library/Java/JavaVirtualMachines/*/Contents/Home")
+_USUAL_FOLDERS = ("usr/lib/jvm/*", "Library/Java/JavaVirtualMachines/*/Contents/Home")
 
 
-def find_java(
-    environ: Mapping[str, str] | None = None, folders: Sequence[str] = USUAL_FOLDERS
-) -> Path | None:
-    """Return the home of the first supported Java. Starts each candidate, which takes about 0.1 seconds."""
-    for launcher in _launchers(os.environ if environ is None else environ, folders):
+def find_java() -> Path | None:
+    """Return the home of the first supported Java, or `None`. Starts each candidate, which takes about 0.1 seconds."""
+    on_path = shutil.which("java")
+    candidates = [Path(os.environ["JAVA_HOME"], "bin", "java")] if os.environ.get("JAVA_HOME") else []
+    candidates += [Path(on_path)] if on_path else []
+    candidates += [home / "bin" / "java" for name in _USUAL_FOLDERS for home in sorted(Path("/").glob(name))]
+    distinct: dict[Path, Path] = {}
+    for candidate in candidates:
+        distinct.setdefault(candidate.resolve(), candidate)
+    for launcher in distinct.values():
         properties = _properties(launcher)
         if is_supported(properties.get("java.version", "")):
             return Path(properties["java.home"])
@@ -40,17 +41,6 @@ def is_supported(version: str) -> bool:
     """Return whether Spark 4 supports a Java version such as `17.0.15`. Java 25 needs PySpark 4.2, and 25.0.3."""
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     return numbers[:1] in {(17,), (21,)} or (25, 0, 3) <= numbers < (26,)
-
-
-def _launchers(environ: Mapping[str, str], folders: Sequence[str]) -> Iterator[Path]:
-    on_path = shutil.which("java", path=environ.get("PATH", ""))
-    candidates = [Path(environ["JAVA_HOME"], "bin", "java")] if environ.get("JAVA_HOME") else []
-    candidates += [Path(on_path)] if on_path else []
-    candidates += [home / "bin" / "java" for folder in folders for home in sorted(Path("/").glob(folder[1:]))]
-    distinct: dict[Path, Path] = {}
-    for candidate in candidates:
-        distinct.setdefault(candidate.resolve(), candidate)
-    yield from distinct.values()
 
 
 def _properties(launcher: Path) -> dict[str, str]:

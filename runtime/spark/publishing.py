@@ -188,7 +188,6 @@ class PublishTo:
         _maker(self.to)(self.target)
 
     def publish(self, place: TablePlace, spark: SparkSession, batch_id: str, out: str) -> PublishResult:
-        """Publish the unpublished slices of a batch."""
         target, options = replace(self.target, batch_id=batch_id), replace(self.options, any_types=True)
         to, (store, table) = self.to, (place.store, place.table)
         return publish(spark, batch_id, to, store=store, table=table, out=out, target=target, options=options)

@@ -175,7 +175,6 @@ class RedrivenLetters:
         self.remove()
 
     def remove(self) -> None:
-        """Delete the file of frozen dead letters."""
         self._folder.delete()
         self._folder.parent.delete_if_empty()
 

@@ -95,7 +95,6 @@ class ReprocessRounds(Rounds):
     visits: list[Visit] = field(default_factory=list, kw_only=True)  # of the next round, to complete streams
 
     def job(self, record: BatchRecord) -> FoldJob:
-        """Return the job for the workers in the next round. Costs a request."""
         job = super().job(record)
         own = {each.name: getattr(job, each.name) for each in fields(job)}
         keeps, mark = any(visit.keeps for visit in self.visits), f"consistent-{record.token}"
@@ -151,7 +150,6 @@ class ReprocessRounds(Rounds):
         return Work(group(self.chosen(routed), self.partitions), self.job(record).fold)
 
     def chosen(self, routed: DataFrame) -> DataFrame:
-        """Return the rows of the objects to reprocess."""
         id_ = self.following.business_id
         return routed if id_ is None else routed.where(sf.col("business_id") == id_)
 

@@ -101,7 +101,6 @@ def may_be_local(master: str) -> bool:
 
 
 def is_remote(master: str) -> bool:
-    """Return whether a master is the URL of a Spark Connect server."""
     return master.startswith(REMOTE)
 
 

@@ -93,7 +93,7 @@ class Checkpoint:
     def planned(self, epoch: int) -> Planned:
         """Return the planned micro-batch of an epoch. Raises `UsageError` and `BatchRefusedError`."""
         after = self._offsets(epoch)
-        before = self._offsets(epoch - 1) if epoch else [_NOTHING_READ] * len(after)
+        before = self._offsets(epoch - 1) if epoch else []
         before += [_NOTHING_READ] * (len(after) - len(before))
         ends = enumerate(zip(before, after, strict=False))
         files = [sorted(self._files(source, *both)) for source, both in ends]
@@ -547,7 +547,7 @@ class Stream:
             raise BatchFailedError(f"The query {self.query} was stopped: {session.explain(failure)}")
 
     def __call__(self, messages: DataFrame, epoch: int) -> None:
-        """Run the micro-batch of an epoch. Called by Spark."""
+        # Spark calls this for each micro-batch.
         try:
             self._run(messages, epoch)
         except Exception as error:

@@ -32,7 +32,7 @@ from runtime.ledger.ledger import BatchStatus
 from runtime.messages.outcome import Reason, Status
 from runtime.messages.sizes import KIB, MIB
 from runtime.publishing import DeliverySettings
-from runtime.spark.sources import _OPTIONS
+from runtime.spark.scan import _OPTIONS
 from runtime.spark.start import with_retries
 from runtime.spark.worker.job import MAX_BUFFERED_BYTES, MAX_DELIVERIES, MAX_TEXT_BYTES
 from runtime.tables.streams import _READ_ONE_BY_ONE

@@ -191,7 +191,6 @@ class KafkaLog:
         return any("compact" in (each["cleanup.policy"].value or "") for each in configs)
 
     def rows(self, spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
-        """Return the messages as a log."""
         pieces = list(cut(ranges))
         numbers = spark.range(0, len(pieces), 1, max(len(pieces), 1))
         return numbers.mapInArrow(partial(_read_pieces, self.place, self.decoding, pieces), SCHEMA)
@@ -406,7 +405,6 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(map(InputPartition, cut(ranges)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of one input partition."""
         return read_range(self._log.place, self._log.decoding, partition.value)
 
 

@@ -1,4 +1,4 @@
-"""Topics of a real broker as the log of a batch: which records are read, what identifies them, and what is refused."""
+"""Topics of a real broker as a log or a stream: what is read, what identifies it, and what is refused."""
 
 import json
 import subprocess
@@ -16,14 +16,18 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageError
 from runtime.ledger.ledger import BatchStatus
 from runtime.messages.records import Decoding
-from runtime.spark import verify
+from runtime.spark import run_stream, verify
 from runtime.spark.logs import kafka as module
 from runtime.spark.logs.kafka import KafkaLog
+from runtime.spark.streaming import open_source
 from samples.shooting_range import app as shooting_range
 from tests.docs.pasting import beside_the_project, marked
+from tests.integration.spark.conftest import Place
 from tests.support.logs import fire, message_id, start
 from tests.support.outcomes import by_status, statuses
 from tests.support.registry import registry
+from tests.support.streaming import outcomes as outcomes_of
+from tests.support.streaming import stream
 from tests.support.topics import OF_TWO_GAMES, ROWS, Topic
 
 pytestmark = pytest.mark.thorough
@@ -92,59 +96,33 @@ def test_a_range_may_be_given_by_times(topic, place):
     assert sorted(statuses(outcomes)) == [message_id(2), message_id(3)]
 
 
-def test_the_shape_of_a_message_is_that_of_serve(topic, place):
-    # Given a message with headers, an envelope in JSON, one with a time of its own, a tombstone, and two that are none
-    rows = [start(number, 40) for number in range(1, 7)]
-    envelope = {**rows[1], "body": json.loads(rows[1]["body"]), "enqueued_at": "2026-01-31T12:00:00Z"}
+def test_records_are_messages_by_their_headers_or_their_envelope_and_all_else_is_a_dead_letter(topic, place):
+    rows = [start(number, 40) for number in range(1, 5)]
+    named = {"message_id": message_id(1), "type": "StartNewRound"}
+    envelope = {**rows[1], "body": json.loads(rows[1]["body"]), "enqueued_at": "2026-01-31T12:00:00.000001Z"}
     changes: list[dict[str, Any]] = [
-        {
-            "headers": [
-                ("message_id", message_id(1)),
-                ("type", "StartNewRound"),
-                ("a", "1"),
-                ("a", "2"),
-                ("b", None),
-            ]
-        },
+        {"headers": [*named.items(), ("a", "1"), ("a", "2"), ("b", None)]},
         {"headers": {}, "value": json.dumps(envelope).encode()},
-        {
-            "headers": {
-                "message_id": message_id(3),
-                "type": "StartNewRound",
-                "enqueued_at": "1700000000000001",
-            }
-        },
         {"value": None},
         {"headers": {"type": "StartNewRound"}, "value": b"no envelope"},
-        {"value": b"\xff\x00"},
     ]
     for row, change in zip(rows, changes, strict=True):
         topic.produce(lambda record, change=change: record.update(change, timestamp=1_700_000_000_000), [row])
 
     log = KafkaLog(topic.url)
-    found = {row.message_id: row for row in log.rows(place.spark, log.ranges()[0]).collect()}
+    first, second, bad = log.rows(place.spark, log.ranges()[0]).orderBy("message_id").collect()
 
-    first = found[message_id(1)]
     assert (first.type, first.headers, first.sequence) == ("StartNewRound", {"a": "2", "b": ""}, 0)
     assert first.enqueued_at.timestamp() == 1_700_000_000
-    assert (found[message_id(2)].sequence, found[message_id(2)].enqueued_at.isoformat()[:10]) == (
-        2,
-        "2026-01-31",
-    )
-    assert found[message_id(3)].enqueued_at.microsecond == 1
-    assert set(found) == {message_id(number) for number in (1, 2, 3)} | {
-        f"{topic.name}/0/4",
-        f"{topic.name}/0/5",
-    }
-
-    # And what is no message is a dead letter with its place, content and reason
-    dead = place.run(topic.url).where("status = 'dead_letter'").orderBy("message_id").collect()
-    assert [(row.message_id, row.reason) for row in dead] == [
-        (f"{topic.name}/0/4", "invalid_envelope"),
-        (f"{topic.name}/0/5", "invalid_envelope"),
-    ]
-    assert "It is no envelope" in dead[0].error
-    assert "no envelope" in str(dead[0])
+    assert (second.message_id, second.sequence) == (message_id(2), 2)
+    assert second.enqueued_at.isoformat()[:10] == "2026-01-31"
+    assert second.enqueued_at.microsecond == 1
+    assert bad.message_id == f"{topic.name}/0/3"
+    # What is no message is a dead letter with its place, content and reason
+    (dead,) = place.run(topic.url).where("status = 'dead_letter'").collect()
+    assert (dead.message_id, dead.reason) == (bad.message_id, "invalid_envelope")
+    assert "It is no envelope" in dead.error
+    assert "no envelope" in str(dead)
 
 
 def test_gaps_of_transactions_and_compaction_are_passed_over(topic, place):
@@ -327,3 +305,90 @@ def test_records_in_avro_are_handled_and_those_that_are_not_are_dead_letters(top
     (dead,) = outcomes.where("status = 'dead_letter'").collect()
     assert dead.message_id == f"{topic.name}/0/3"
     assert "It is not decoded, SerializationError" in dead.error
+
+
+def test_each_start_takes_what_is_new_and_a_later_partition_from_its_beginning(topic: Topic, place: Place):
+    topic.send(ROWS)
+    assert stream(place, topic.url) == [0]
+    assert stream(place, topic.url) == []
+
+    for done in topic.admin.create_partitions([NewPartitions(topic.name, 3)]).values():
+        done.result()
+    deadline = time.monotonic() + 30
+    while len(KafkaLog(topic.url).limits().first) < 3 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    topic.send([fire(4, 1)], partition=2)
+    topic.send([fire(5, 1)], partition=1)
+    assert stream(place, topic.url) == [1]
+
+    assert statuses(outcomes_of(place)) == {message_id(number): ["processed"] for number in range(1, 6)}
+
+
+def test_a_micro_batch_has_no_more_messages_than_asked_for(topic: Topic, place: Place):
+    topic.send([start(number, 40) for number in range(1, 8)])
+
+    assert stream(place, f"{topic.url}?max=3") == [0, 1, 2]
+
+    assert len(statuses(outcomes_of(place))) == 7
+
+
+def test_an_epoch_that_was_stopped_is_repeated_with_its_offsets(topic: Topic, place: Place, monkeypatch):
+    topic.send(ROWS)
+    monkeypatch.setattr("runtime.spark.batch.Rounds._commit", lambda *_, **__: 1 / 0)
+    with pytest.raises(Exception, match="division"):
+        stream(place, topic.url)
+    monkeypatch.undo()
+    topic.send([fire(4, 1)])
+
+    assert stream(place, topic.url) == [0, 1]
+
+    epochs = outcomes_of(place).select("batch_id", "message_id").collect()
+    assert {row.message_id for row in epochs if row.batch_id == "shots-0"} == set(map(message_id, (1, 2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("harm", "sentence"),
+    [
+        (lambda topic: topic.delete_before(4), "were deleted by the retention"),
+        (Topic.make_again, "was recreated since"),
+    ],
+)
+def test_a_topic_that_lost_messages_or_was_made_again_stops_the_query(
+    topic: Topic, place: Place, harm, sentence
+):
+    topic.send(ROWS)
+    stream(place, topic.url)
+    topic.send([fire(4, 1), fire(5, 1)])
+    harm(topic)
+    topic.send(OF_TWO_GAMES)
+
+    with pytest.raises(Exception, match=sentence):
+        stream(place, topic.url)
+
+    # A new query begins with what is left; what was handled before is a duplicate
+    stream(place, topic.url, query="again", checkpoint=str(place.folder / "again"))
+
+
+def wait_for(place: Place, batch_id: str) -> None:
+    deadline = time.monotonic() + 60
+    while not (place.folder / "out" / f"batch_id={batch_id}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_query_that_runs_takes_what_comes(topic: Topic, place: Place):
+    where: Any = {"store": place.store, "table": place.table, "out": place.out}
+    given: Any = {"query": "shots", "checkpoint": str(place.folder / "checkpoint"), "partitions": 2}
+    query = run_stream(open_source(place.spark, f"{topic.url}?from=latest"), place.app, **where, **given)
+    try:
+        wait_for(place, "shots-0")  # of no messages
+        topic.send(ROWS)
+        wait_for(place, "shots-1")
+    finally:
+        query.stop()
+    assert set(statuses(outcomes_of(place))) == {message_id(number) for number in (1, 2, 3)}
+
+
+def test_a_stream_has_no_end(place: Place):
+    with pytest.raises(UsageError, match="A stream has no end"):
+        open_source(place.spark, "kafka://127.0.0.1:1/shots?to=latest")

@@ -269,19 +269,19 @@ GIVEN = [ODD, {"one": "1"}, {}, None]
 COLUMNS = "message_id string, type string, body string, sequence long, headers map<string,string>"
 
 
-def test_headers_are_texts_of_any_characters_and_of_two_of_one_name_the_last(spark, tmp_path):
-    rows = [fire(number, 5, headers=headers) for number, headers in enumerate(GIVEN)]
-    twice = json.dumps(fire(5, 5, headers={"a": "last"})).replace('{"a"', '{"a": "first", "a"')
-    lines = write_lines(
-        tmp_path / "log.jsonl", [*rows, fire(4, 5, headers={"here": "x", "gone": None}), twice]
-    )
+def test_headers_are_texts_of_any_characters_and_of_two_of_one_name_the_last(place):
+    rows = [start(number, 5, headers=headers) for number, headers in enumerate(GIVEN)]
+    twice = json.dumps(start(5, 5, headers={"a": "last"})).replace('{"a"', '{"a": "first", "a"')
+    gone = {"here": "x", "gone": None}
+    log = write_lines(place.folder / "log.jsonl", [*rows, start(4, 5, headers=gone), twice])
 
-    found = normalise(open_log(spark, lines).rows).orderBy("message_id").collect()
+    found = normalise(open_log(place.spark, log).rows).orderBy("message_id").collect()
 
-    assert [row["headers"] for row in found] == [*GIVEN, None, {"a": "last"}]
-    assert [row["problem"] for row in found if row["problem"]] == [found[4]["problem"]]
-    columns = normalise(spark.createDataFrame(rows, COLUMNS)).orderBy("message_id").collect()
+    assert [row["headers"] for row in found] == [*GIVEN, gone, {"a": "last"}]
+    columns = normalise(place.spark.createDataFrame(rows, COLUMNS)).orderBy("message_id").collect()
     assert [row["headers"] for row in columns] == GIVEN
+    (letter,) = dead_letters(place.run(log)).collect()
+    assert (letter.message_id, "gone" in letter.error) == (message_id(4), True)
 
 
 MOMENT = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)

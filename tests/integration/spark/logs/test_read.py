@@ -137,26 +137,6 @@ def test_tables_of_pandas_and_arrow(spark):
         assert ids(spark, table) == (IDS, [])
 
 
-@pytest.mark.connect
-def test_bodies_that_are_structs_or_dicts(spark):
-    bodies = [{"game_id": "g", "position": 5}, {"game_id": "g", "player": {"name": "Ä", "age": None}}]
-    columns = {
-        "message_id": ["m1", "m2"],
-        "type": ["A", "B"],
-        "body": bodies,
-        "headers": [{"tenant": "a"}, None],
-    }
-
-    def read(log):
-        rows = normalise(open_log(spark, log).rows).orderBy("message_id").collect()
-        return [json.loads(row["body"]) for row in rows], [row["headers"] for row in rows]
-
-    assert read(pd.DataFrame(columns)) == (bodies, columns["headers"])
-    # In a struct a field that is missing is null, and so is left out.
-    without = [bodies[0], {"game_id": "g", "player": {"name": "Ä"}}]
-    assert read(pa.Table.from_pandas(pd.DataFrame(columns))) == (without, columns["headers"])
-
-
 @pytest.mark.thorough
 def test_a_damaged_page_of_parquet(place):
     rows = place.spark.createDataFrame([("a", "FireAt", "{}")] * 500, ["message_id", "type", "body"])
