@@ -18,7 +18,6 @@ from handlers.context import DOCUMENT, new_document
 from runtime import documents as protocol
 from runtime.algorithms.algorithm import AT_ONCE
 from runtime.algorithms.state_based.algorithm import StateBased, StateBasedOneByOne
-from runtime.algorithms.state_based.decide import Invoker
 from runtime.algorithms.state_based.truncation import DAY
 from runtime.clock import Clock
 from runtime.documents import MARKER, Documents, DocumentStore, DocumentSweep, delete
@@ -34,7 +33,7 @@ from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
 from tests.model.facts import Invariant, Scenario, View, count_of
 from tests.model.histories import Job
-from tests.model.mistakes import ALONE_CRASH, ALONE_LOSS, Mistakes, giving, instead_of
+from tests.model.mistakes import ALONE_CRASH, ALONE_LOSS, Mistakes, instead_of
 from tests.model.processes import NOW, Dependencies, Process, draw_id
 from tests.model.scenarios.state_based import ONE_TOKEN, PATIENCE, publish_first, state_based, task
 from tests.model.world import Bounds
@@ -194,7 +193,11 @@ mistake = MISTAKES.add
 
 _ONE, _TWICE, _SWEPT = illustrated("x"), illustrated("x", copies=2), illustrated("x", swept=True)
 
-mistake("pictures: all attempts use one name", "Documented", _TWICE)(giving(Invoker, "_place", "same"))
+
+@mistake("pictures: all attempts use one name", "Documented", _TWICE)
+@instead_of(Context, "__init__")
+def _(begin: Any, self: Any, *given: Any, **named: Any) -> None:
+    begin(self, *given, **{**named, "place": named.get("place") and "same"})
 
 
 @mistake("pictures: committed before they are prepared", "Documented", _ONE)
