@@ -54,15 +54,6 @@ class DifferenceError(AssertionError):
     """Raised when the backends do not behave alike, or not as the port promises."""
 
 
-@dataclass(slots=True)
-class Tally:
-    """What was compared in a test session."""
-
-    programs: int = 0
-    calls: int = 0
-    refused: int = 0
-
-
 class Handle(NamedTuple):
     """The ETags that one write of a row returned, one for each backend, and the number of its transaction."""
 
@@ -83,12 +74,10 @@ class Reading:
 class ComparedTable:
     """A table of one program."""
 
-    def __init__(self, tables: Sequence[Table], runner: asyncio.Runner, tally: Tally) -> None:
+    def __init__(self, tables: Sequence[Table], runner: asyncio.Runner) -> None:
         self.has_differed = False
         self._tables = tables
         self._runner = runner
-        self._tally = tally
-        self._tally.programs += 1
         self._past: defaultdict[Key, list[Handle]] = defaultdict(list)
         self._rows: dict[Key, Handle] = {}
         self._transactions = 0
@@ -167,10 +156,7 @@ class ComparedTable:
         views = [_seen_of_error(o) if isinstance(o, Exception) else seen(o) for o in outcomes]
         if any(view != views[0] for view in views):
             self._differ(f"{name} came to\n{_differences(views)}")
-        results = [outcome for outcome in outcomes if not isinstance(outcome, Exception)]
-        self._tally.calls += 1
-        self._tally.refused += not results
-        return results
+        return [outcome for outcome in outcomes if not isinstance(outcome, Exception)]
 
     async def _outcomes(self, call: Call[T]) -> list[T | Exception]:
         outcomes: list[T | Exception] = []

@@ -63,10 +63,8 @@ class Numbered(Generic[T]):
         return frozen(value)
 
     def number(self, value: T) -> int:
-        key = self.key(value)
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self.values)
+        number = self._numbers.setdefault(self.key(value), len(self.values))
+        if number == len(self.values):
             self.values.append(value)
         return number
 

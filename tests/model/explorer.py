@@ -81,13 +81,10 @@ class Walk:
         if report.violation is None and not self._ways.reduced:
             report.executions = self._executions()
         elif report.violation is None:
-            self._look_for_ends()
+            nowhere = self._leading_nowhere()
+            if nowhere is not None:
+                report.violation = Violation(ENDLESS, self._schedule(nowhere))
         return report
-
-    def _look_for_ends(self) -> None:
-        nowhere = self._leading_nowhere()
-        if nowhere is not None:
-            self._report.violation = Violation(ENDLESS, self._schedule(nowhere))
 
     def _expand(self, number: int, world: World) -> None:
         for step in self._ways.steps(world, self._report):

@@ -52,7 +52,7 @@ class Case(Protocol):
     def prepare(self) -> None:
         """Empty the target."""
 
-    def target(self, before_call: Callable[[], None]) -> Target:
+    def target(self, before_call: Callable[[], Any]) -> Target:
         """Return the target, which calls `before_call` before each request to its server that runners do not see."""
 
     def count(self) -> Counts:

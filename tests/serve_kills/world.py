@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import aio_pika
 from azure.storage.queue import QueueClient
@@ -35,27 +35,6 @@ class Published(NamedTuple):
 
     message_id: str
     body: dict[str, Any]
-
-
-class Broker(Protocol):
-    """Where messages are sent, and outputs read."""
-
-    source: str
-    target: str
-    is_exact: bool
-    """Whether each output is promised once; elsewhere copies are equal."""
-
-    nodes: Sequence[KafkaServer]
-    """The brokers that are to be killed, too."""
-
-    def send(self, messages: Sequence[dict[str, Any]]) -> None:
-        """Send messages, in order for each account."""
-
-    def is_idle(self) -> bool:
-        """Return whether all messages are acknowledged."""
-
-    def published(self) -> list[Published]:
-        """Return the outputs, in order for each account."""
 
 
 class KafkaBroker:
@@ -198,6 +177,13 @@ class RabbitQueues:
         queue = await self._channel.get_queue("Added")
         while message := await queue.get(fail=False, no_ack=True):
             self._found.append(Published(message.message_id or "", json.loads(message.body)))
+
+
+Broker = KafkaBroker | AzureQueues | RabbitQueues
+"""A broker sends messages and returns outputs, both in order for each account, and tells if all is acknowledged.
+
+If it `is_exact`, each output is promised once, otherwise copies are equal. `nodes` are killed, too.
+"""
 
 
 @contextmanager

@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 
 import psycopg
 
+from tests.plugins.azurite import free_port
 from tests.support.campaigns import ROOT, wait_until
 from tests.support.lossy_proxy import Fault
-from tests.support.servers import PostgresServer, free_port
+from tests.support.servers import PostgresServer
 
 PGBOUNCER = ROOT / ".make" / "pgbouncer" / "pgbouncer"
 _PATIENCE_SECONDS = 30
