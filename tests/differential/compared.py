@@ -8,7 +8,7 @@ from enum import Enum
 from reprlib import Repr
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
-from eventstore import ANY_ETAG, EventStoreError, Operation, Page, Properties, Row, RowError, Table, Verb
+from eventstore import ANY_ETAG, EventStoreError, Operation, Page, Row, RowError, Table, Verb
 from tests.differential.values import LAST, Wide, values_of
 
 T = TypeVar("T")
@@ -229,13 +229,14 @@ def _seen_of_page(page: Page) -> Seen:
     Values differ in type and in all that their text shows: the sign of a zero, a time's zone. ETags and continuations
     differ from backend to backend.
     """
-    rows = {(row.partition_key, row.row_key): _seen_of_properties(row.properties) for row in page.rows}
+    rows = {
+        (row.partition_key, row.row_key): {
+            name: (type(value).__name__, repr(value)) for name, value in row.properties.items()
+        }
+        for row in page.rows
+    }
     ordered = [key for key in rows if "".join(key).isascii()]
     return {**rows, "order": ordered, "count": len(page.rows), "has more": page.continuation is not None}
-
-
-def _seen_of_properties(properties: Properties) -> Seen:
-    return {name: (type(value).__name__, repr(value)) for name, value in properties.items()}
 
 
 def _seen_of_error(error: Exception) -> Seen:

@@ -225,13 +225,10 @@ class Streamed(World):
             file.touch()
             os.utime(file, ns=(0, TIME * 10**6))
             self._written.plan_files(epoch, file.as_uri())
-            work(cast("Any", self._messages(epoch)), epoch)
+            work(cast("Any", self.log[epoch::EPOCHS]), epoch)
             (self._written.folder / "commits" / str(epoch)).touch()
         if begin < end:
             work.show_rest()
-
-    def _messages(self, epoch: int) -> Sequence[Row]:
-        return self.log[epoch::EPOCHS]
 
     def look(self) -> Found:
         return look(self.place, self.folder / "kept", self.out)

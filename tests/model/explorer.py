@@ -105,10 +105,6 @@ class Walk:
             number = self._came[number]
         return tuple(reversed(actions))
 
-    def _leads_of(self, number: int) -> array[int]:
-        begin = self._ends_of_leads[number - 1] if number else 0
-        return self._leads[begin : self._ends_of_leads[number]]
-
     def _leading_nowhere(self) -> int | None:
         """Return the first world from which there is no way to an end, None when all lead to one."""
         ends = np.frombuffer(self._ends_of_leads, dtype=np.int64)
@@ -131,7 +127,8 @@ class Walk:
         ways[0], ready, total = 1, [0], 0
         while ready:
             number = ready.pop()
-            leads = self._leads_of(number)
+            begin = self._ends_of_leads[number - 1] if number else 0
+            leads = self._leads[begin : self._ends_of_leads[number]]
             if not leads:
                 total += ways[number]
             for following in leads:

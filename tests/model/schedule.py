@@ -151,7 +151,8 @@ def _answer(engine: Engine, world: World, number: int, reached: World) -> str:
 def _effect(engine: Engine, world: World, reached: World) -> str:
     before, after = engine.chronicle[world.facts], engine.chronicle[reached.facts]
     committed = [
-        f"{'/'.join(map(str, place))} {value}" for place, value in after.committed[len(before.committed) :]
+        f"{'/'.join(map(str, place)) if isinstance(place, tuple) else place} {value}"
+        for place, value in after.committed[len(before.committed) :]
     ]
     published = [_named(output) for output in after.published if output not in before.published]
     return ", ".join(committed + published)

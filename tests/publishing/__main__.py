@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 
@@ -62,15 +63,6 @@ def kill(case: Case, folder: Path, every: int = 1) -> Killed:
     return kill_everywhere(case, folder, every, strike=strike)
 
 
-def row(name: str, found: Killed) -> str:
-    counts = found.counts
-    cells = (
-        name, found.kills, found.outputs, counts.lost, counts.duplicates, counts.recognised, counts.disorder,
-        found.refused,
-    )  # fmt: skip
-    return f"| {' | '.join(map(str, cells))} |\n"
-
-
 def main(arguments: list[str]) -> None:
     """Measure all targets or those named, print the table, and put it into the docs; with --dry do not."""
     is_dry, is_on_spark = "--dry" in arguments, ON_SPARK in arguments
@@ -95,7 +87,9 @@ def measured(found: Mapping[str, Case], folder: Path, kill: Callable[[Case, Path
     for number, (name, case) in enumerate(found.items()):
         place = folder / str(number)
         place.mkdir()
-        table += row(name, kill(case, place))
+        done = kill(case, place)
+        cells = (name, done.kills, done.outputs, *astuple(done.counts), done.refused)
+        table += f"| {' | '.join(map(str, cells))} |\n"
         print(table.splitlines()[-1], flush=True)
     return table
 
