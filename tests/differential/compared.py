@@ -72,8 +72,6 @@ class Reading:
 
 
 class ComparedTable:
-    """A table of one program."""
-
     def __init__(self, tables: Sequence[Table], runner: asyncio.Runner) -> None:
         self.has_differed = False
         self._tables = tables

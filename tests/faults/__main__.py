@@ -62,7 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(part: Part, folder: Path, given: argparse.Namespace) -> None:
-    """Go on with a part until it has as many kills as are wanted."""
     file = folder / f"{part.name}.json"
     record, saved, wanted = Record.read(file), time.monotonic(), part.goal * given.share
     shapes = part.shapes(given.seed)

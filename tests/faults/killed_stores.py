@@ -26,8 +26,6 @@ _QUIET_SECONDS = 0.3
 
 
 class DurableAzurite:
-    """An Azurite that keeps its tables in a file."""
-
     name = "Azurite itself"
 
     def __init__(self, folder: Path) -> None:

@@ -63,7 +63,6 @@ class Totals:
 
 
 def lost(report: Report) -> int:
-    """Return how many of the steps are lost answers."""
     return sum(report.steps[kind] for kind in LOST)
 
 

@@ -34,8 +34,6 @@ MISTAKES = [
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A walk: a scenario and its bounds."""
-
     scenario: Scenario
     bounds: Bounds
     is_quick: bool = False

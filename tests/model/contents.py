@@ -145,7 +145,6 @@ class Contents:
 
 
 def perform(before: Snapshot, call: Call) -> tuple[Snapshot, Answer]:
-    """Carry out a call on a copy of a snapshot."""
     if call.target == REDIS:
         # A table with one partition. What has expired goes when something is written.
         rows, reply = performed(before.tables.get(REDIS, {}).get(REDIS, {}), call)

@@ -119,7 +119,6 @@ class Walk:
         return None if leading.all() else int(np.argmin(leading))
 
     def _executions(self) -> int:
-        """Count the ways from the first world to the quiescent ones."""
         entrances = [0] * len(self._numbers)
         for following in self._leads:
             entrances[following] += 1

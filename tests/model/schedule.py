@@ -77,7 +77,6 @@ def replay(scenario: Scenario, words: str) -> Replayed:
 
 
 def table(replayed: Replayed) -> str:
-    """Return a schedule as a table, with what it breaks below."""
     numbered = [(str(number), *line) for number, line in enumerate(replayed.lines, 1)]
     rows = [("", *Line("who", "what", "answer", "committed, published")), *numbered]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -177,7 +176,6 @@ _ACCIDENT = 0.06
 
 
 def sample(scenario: Scenario, bounds: Bounds, schedules: int) -> Report:
-    """Take so many random schedules, or stop at the first violation."""
     with pytest.MonkeyPatch.context() as patch:
         scenario.patch(patch)
         engine = Engine(scenario, bounds)
@@ -204,7 +202,6 @@ class Path:
 
 
 def walk(engine: Engine, world: World, chance: random.Random) -> Path:
-    """Go from a world to an end, at random, or to the first violation."""
     actions: list[Action] = []
     worlds = [world]
     problem = engine.broken(world)

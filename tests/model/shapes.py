@@ -160,7 +160,6 @@ class Shapes:
         self._numbers: dict[tuple[Any, ...], int] = {}
 
     def of(self, *values: Any) -> Shape:
-        """Return the shape of some values together."""
         writer = _Writer()
         for value in values:
             writer.write(value)
@@ -225,7 +224,6 @@ class _Writer:
             self.time(int if isinstance(value, IncomparableTime) else type(value), int(value))
 
     def date(self, value: datetime) -> None:
-        """Write a date, which may be a time of a process."""
         at = time_of(value)
         if at is None:
             self.written += [datetime, value]
@@ -298,7 +296,6 @@ class _Writer:
             self.row(value)
 
     def mapping(self, value: Mapping[Any, Any]) -> None:
-        """Write a mapping, in its order."""
         if self._is_new(value):
             self.written += [type(value), len(value)]
             for name, each in value.items():
@@ -306,7 +303,6 @@ class _Writer:
                 self.write(each)
 
     def group(self, value: AbstractSet[Any]) -> None:
-        """Write a set, in an order that equal ones have too."""
         if self._is_new(value):
             self.written += [type(value), len(value)]
             for each in sorted(value, key=repr):
@@ -324,7 +320,6 @@ class _Writer:
                 self.write(each)
 
     def parts_of(self, value: Any) -> None:
-        """Write a thing by what it consists of."""
         if self._is_new(value):
             self.written.append(type(value))
             for each in _CONSISTS_OF[type(value)](value):
@@ -351,7 +346,6 @@ def _unpacked(value: bytes) -> Any:
 
 
 def _method(kind: type) -> Callable[[_Writer, Any], None]:
-    """Return how things of a type are written."""
     for base, method in _BY_BASE:
         if issubclass(kind, base):
             return method

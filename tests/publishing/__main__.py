@@ -40,7 +40,6 @@ _HEAD = (
 
 @contextmanager
 def cases(folder: Path) -> Iterator[dict[str, Case]]:
-    """Run all servers, and give the targets by their names in the docs."""
     with (
         http_receiver() as receiver,
         postgres_server() as postgres,

@@ -31,8 +31,6 @@ EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K
 
 
 class Published(NamedTuple):
-    """An output as a reader found it."""
-
     message_id: str
     body: dict[str, Any]
 
@@ -94,8 +92,6 @@ class KafkaBroker:
 
 
 class AzureQueues:
-    """Azurite's queues, for messages and for outputs."""
-
     is_exact = False
     nodes: Sequence[KafkaServer] = ()
 
@@ -207,8 +203,6 @@ BROKERS = {
 
 
 class Served:
-    """A process of `consistent serve`."""
-
     def __init__(self, broker: Broker, store: Path, log: Path, *options: str) -> None:
         command = [sys.executable, "-m", "runtime", "serve", "--app", "tests.serve_kills.apps:app"]
         command += ["--from", broker.source, "--publish", broker.target, "--store", f"sqlite:///{store}"]

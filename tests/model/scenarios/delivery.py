@@ -92,7 +92,6 @@ def in_redis(process: Process) -> Keys:
 
 
 def in_slow_redis(_: Process) -> Keys:
-    """Open keys in a Redis whose clock is behind."""
     return _RedisKeys(cast("Redis", SteppedRedis(None)), KEYS)
 
 

@@ -306,7 +306,6 @@ async def _nothing(*_: object) -> None:
 
 
 def _no(owner: Any, name: str) -> Any:
-    """Make a plant that lets a coroutine do nothing."""
     return lambda patch: patch.setattr(owner, name, _nothing)
 
 

@@ -69,7 +69,6 @@ Fold = Callable[[SteppedTable, Clock, BatchContext, Sequence[Envelope]], Awaitab
 
 
 def state_based(name, jobs, earlier=(), invariants=invariants.ALL, limits=()) -> Scenario:
-    """Return a scenario whose jobs make versions of the book's stream."""
     return Scenario(name, jobs, invariants, committed_versions, earlier, limits)
 
 

@@ -62,6 +62,5 @@ class WidenedBell(Handler[WidenedRings], name="Bell"):
 
 
 def rang(*ids: str, message_type: str = "Rang", body: object = None, **fields: object) -> list[Envelope]:
-    """Return deliveries of the tower in the east, for each of these ids."""
     given = {"tower": "east"} if body is None else body
     return [delivery(message_id, message_type, given, **fields) for message_id in ids]
