@@ -21,7 +21,7 @@ from runtime import file_systems
 from tests.faults.campaign import AZURITE, MISTAKES, PARTS, POSTGRESQL, Part, write_pages
 from tests.faults.children import adopt_orphans, get_ready_to_fork
 from tests.faults.cluster import running_cluster
-from tests.faults.killed_stores import durable_azurite, killed_postgresql
+from tests.faults.killed_stores import KilledStore, durable_azurite, killed_postgresql
 from tests.faults.marks import Marks
 from tests.faults.trial import Bench
 from tests.plugins.azurite import running_azurite
@@ -62,7 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(part: Part, folder: Path, given: argparse.Namespace) -> None:
-    """Go on with a part until it has as many kills as are wanted."""
     file = folder / f"{part.name}.json"
     record, saved, wanted = Record.read(file), time.monotonic(), part.goal * given.share
     shapes = part.shapes(given.seed)
@@ -86,7 +85,11 @@ def _bench(part: Part, stack: ExitStack) -> Bench:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-", dir=where)))
     bench = Bench(folder, Marks(), kind=part.kind)
     if part.kills_store:
-        server = stack.enter_context(durable_azurite() if part.store == AZURITE else killed_postgresql())
+        server: KilledStore
+        if part.store == AZURITE:
+            server = stack.enter_context(durable_azurite())
+        else:
+            server = stack.enter_context(killed_postgresql())
         bench = replace(bench, url=server.url, server=server)
     elif part.store == AZURITE:
         bench = replace(bench, url=f"azurite://{stack.enter_context(running_azurite('table'))}")

@@ -119,7 +119,6 @@ def write_pages(records: Mapping[str, Record], page: Path = PAGE, by_victim: Pat
 
 
 def read_pages(page: Path = PAGE, by_victim: Path = KILLS) -> dict[str, Record]:
-    """Return the totals that the pages show."""
     records = {}
     for name, *_, compared, differing, minutes in _cells("totals", page):
         records[name.strip("`")] = Record(_number(compared), 60.0 * _number(minutes), _number(differing))

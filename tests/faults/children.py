@@ -121,12 +121,8 @@ def _be_child(run: Callable[[], Any], write: int, *, leads_group: bool) -> None:
         except Exception:  # noqa: BLE001 - it is told to the parent
             answer = pickle.dumps((False, traceback.format_exc()))
         connection._close_all()
-        _write_all(write, answer)
+        while answer:
+            answer = answer[os.write(write, answer) :]
         code = 0
     finally:
         os._exit(code)
-
-
-def _write_all(descriptor: int, content: bytes) -> None:
-    while content:
-        content = content[os.write(descriptor, content) :]

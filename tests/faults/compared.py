@@ -22,6 +22,7 @@ from runtime.versions.index import PREFIX
 _DRAWN = re.compile(r"[0-9a-f]{32}")
 """What an attempt draws: names of files and of folders, tokens of outputs."""
 
+_PART = re.compile(r"(part-|_batch-)[0-9a-f-]+")
 T = TypeVar("T")
 
 
@@ -46,7 +47,7 @@ def look(place: TablePlace, folder: Path, out: Path) -> Found:
     return Found(
         dict(wait_for(place.store, _rows(place, folder))),
         sorted(_outcomes(out)),
-        sorted(_shown_file(path.relative_to(folder)) for path in folder.rglob("*")),
+        sorted(_PART.sub(r"\1*", str(path.relative_to(folder))) for path in folder.rglob("*")),
     )
 
 
@@ -83,10 +84,6 @@ def _outcomes(out: Path) -> Iterator[str]:
             for output in row["outputs"]:
                 output["headers"] = [each for each in output["headers"] or () if each[0] != HEADER]
             yield repr((path.parent.name, row))
-
-
-def _shown_file(path: Path) -> str:
-    return re.sub(r"(part-|_batch-)[0-9a-f-]+", r"\1*", str(path))
 
 
 def _of_rows(found: Mapping[Any, str], expected: Mapping[Any, str]) -> Iterator[str]:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
 
 from tests.plugins.azurite import answers, free_port, needed_azurite
 from tests.support.campaigns import children, wait_until
@@ -26,27 +25,7 @@ _SAVE_SECONDS = 6.0
 _QUIET_SECONDS = 0.3
 
 
-class KilledStore(Protocol):
-    """A server that is killed. Its `name` is told with the kills."""
-
-    name: str
-
-    @property
-    def url(self) -> str: ...
-
-    def wait_until_saved(self) -> None:
-        """Wait until a file has all that was acknowledged, when nobody writes meanwhile."""
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-
-    def start(self) -> None:
-        """Start it again, with what is in its files."""
-
-
 class DurableAzurite:
-    """An Azurite that keeps its tables in a file."""
-
     name = "Azurite itself"
 
     def __init__(self, folder: Path) -> None:
@@ -120,6 +99,9 @@ def _is_running(pid: int) -> bool:
     with suppress(ChildProcessError):  # orphans are children of the campaign
         return os.waitpid(pid, os.WNOHANG) == (0, 0)
     return Path(f"/proc/{pid}").exists()
+
+
+KilledStore = DurableAzurite | KilledPostgres
 
 
 @contextmanager

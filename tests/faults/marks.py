@@ -44,7 +44,6 @@ class Marks:
         self.phase = _STEPS.get(sentence.partition(": ")[2], self.phase)
 
     def count_death(self) -> None:
-        """Count a worker that the driver has lost."""
         self._deaths[self._phase.value] += 1
 
     def deaths(self) -> dict[str, int]:

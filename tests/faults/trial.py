@@ -63,7 +63,6 @@ class Bench:
 
     @contextmanager
     def world(self, shape: Shape, name: str) -> Iterator[World]:
-        """Give a world in which nothing has happened yet."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         table = "games" if self.url is None else f"t{name.replace('-', 'x')}"
@@ -75,7 +74,6 @@ class Bench:
             shutil.rmtree(folder, ignore_errors=True)
 
     def undisturbed(self, shape: Shape) -> Undisturbed:
-        """Return how a batch ends that nobody disturbs."""
         if shape not in self.known:
             with self.world(shape, f"undisturbed-{len(self.known)}") as world:
                 begun, calls = time.monotonic(), self.marks.calls

@@ -105,8 +105,6 @@ NO_SPARK = cast("SparkSession", _OneTask())
 
 @dataclass(frozen=True)
 class Collected:
-    """A row as Spark gives it back."""
-
     values: Row
 
     def asDict(self) -> Row:  # noqa: N802 - Spark's name
@@ -126,8 +124,6 @@ class Task:
 
 @dataclass(frozen=True)
 class Folders(BatchFolders):
-    """The folders of a batch whose outcomes are read without Spark."""
-
     def outcomes(self, number: int | None = None) -> Any:
         found = []
         for each in range(self.record.rounds) if number is None else [number]:
@@ -141,7 +137,6 @@ class BatchWithoutSpark(Rounds):
     log: Sequence[Row] = field(default=())
 
     def drive(self, batch_id: str) -> None:
-        """Begin or resume the batch, and run it to its end."""
         begun = self.begin(batch_id, "a log")
         ended = begun
         if not begun.is_finished:
@@ -226,8 +221,6 @@ class _Second:
 
 @dataclass
 class StreamWithoutSpark(Stream):
-    """Micro-batches whose messages are in a list."""
-
     def _prepare_once(self, begun: Rounds, epoch: int) -> None:
         if not self._is_prepared:
             begun.check_table()

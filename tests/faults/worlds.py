@@ -225,13 +225,10 @@ class Streamed(World):
             file.touch()
             os.utime(file, ns=(0, TIME * 10**6))
             self._written.plan_files(epoch, file.as_uri())
-            work(cast("Any", self._messages(epoch)), epoch)
+            work(cast("Any", self.log[epoch::EPOCHS]), epoch)
             (self._written.folder / "commits" / str(epoch)).touch()
         if begin < end:
             work.show_rest()
-
-    def _messages(self, epoch: int) -> Sequence[Row]:
-        return self.log[epoch::EPOCHS]
 
     def look(self) -> Found:
         return look(self.place, self.folder / "kept", self.out)
@@ -245,8 +242,6 @@ _TIME = re.compile(r"datetime\.datetime\([^)]*\)")
 
 @dataclass(frozen=True)
 class JumpingClock:
-    """A clock that shows another time whenever it is looked at."""
-
     def __call__(self) -> int:
         return NOW() + SystemRandom().randint(-_BACK, _FORTH)
 
@@ -255,11 +250,9 @@ class OutOfTime(World):
     """A batch with such clocks. What has a time in it is compared without."""
 
     def clock(self) -> Clock:
-        """Return the clock of a driver and its workers."""
         return JumpingClock()
 
     def look(self) -> Found:
-        """Return the states, the outcomes and the files."""
         found = super().look()
         outcomes = [_TIME.sub("a time", each) for each in found.outcomes]
         states = dict(wait_for(self.place.store, _states(self.place)))
@@ -282,6 +275,5 @@ async def _states(place: TablePlace) -> list[tuple[tuple[str, str], str]]:
 
 
 def shapes(seed: int, count: int) -> list[Shape]:
-    """Return the batches of a campaign: `count` logs for each algorithm."""
     chance = Random(f"{seed} shapes")
     return [Shape(algorithm, chance.randrange(10**9)) for algorithm in ALGORITHMS for _ in range(count)]

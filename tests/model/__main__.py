@@ -13,7 +13,7 @@ from textwrap import fill
 from tests.model.catalogue import CHECKS, MISTAKES, SAMPLES, reports
 from tests.model.facts import Scenario
 from tests.model.histories import Site, shipped
-from tests.model.mistakes.mistake import Mistake
+from tests.model.mistakes import Mistake
 from tests.model.reduction import REDUCED
 from tests.model.schedule import replay, sample, seed, table
 from tests.model.world import Kind, Report, Violation
@@ -63,7 +63,6 @@ class Totals:
 
 
 def lost(report: Report) -> int:
-    """Return how many of the steps are lost answers."""
     return sum(report.steps[kind] for kind in LOST)
 
 

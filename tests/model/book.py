@@ -149,8 +149,6 @@ HANDLERS = ("Scribe", "Copyist")
 
 
 class Place(NamedTuple):
-    """Where a version stands."""
-
     handler: str
     number: int
 

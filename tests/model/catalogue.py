@@ -12,10 +12,9 @@ import pytest
 from tests.model.book import two_handlers, write
 from tests.model.explorer import explore
 from tests.model.facts import Scenario
-from tests.model.mistakes import delivery, outboxes, pictures, refusals
-from tests.model.mistakes import state_based as of_state_based
-from tests.model.mistakes.mistake import Mistake
+from tests.model.mistakes import Mistake
 from tests.model.reduction import Reduction
+from tests.model.scenarios import delivery, entities
 from tests.model.scenarios import pictures as drawn
 from tests.model.scenarios import refusals as refused
 from tests.model.scenarios import state_based as plain
@@ -26,20 +25,15 @@ from tests.model.scenarios.entities import OUTBOX, STORE, outbox, tokens, with_s
 from tests.model.scenarios.state_based import deliver, messages, state_based
 from tests.model.world import Bounds, Report
 
-MISTAKES = (
-    *of_state_based.MISTAKES,
-    *refusals.MISTAKES,
-    *outboxes.FAMILIES,
-    *outboxes.OF_BATCHES,
-    *pictures.MISTAKES,
-    *delivery.MISTAKES,
-)
+MISTAKES = [
+    mistake
+    for module in (plain, cut, refused, entities, passes, drawn, delivery)
+    for mistake in module.MISTAKES
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A walk: a scenario and its bounds."""
-
     scenario: Scenario
     bounds: Bounds
     is_quick: bool = False

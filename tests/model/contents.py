@@ -63,10 +63,8 @@ class Numbered(Generic[T]):
         return frozen(value)
 
     def number(self, value: T) -> int:
-        key = self.key(value)
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self.values)
+        number = self._numbers.setdefault(self.key(value), len(self.values))
+        if number == len(self.values):
             self.values.append(value)
         return number
 
@@ -147,7 +145,6 @@ class Contents:
 
 
 def perform(before: Snapshot, call: Call) -> tuple[Snapshot, Answer]:
-    """Carry out a call on a copy of a snapshot."""
     if call.target == REDIS:
         # A table with one partition. What has expired goes when something is written.
         rows, reply = performed(before.tables.get(REDIS, {}).get(REDIS, {}), call)

@@ -198,7 +198,6 @@ class Ways:
             yield Step((action,), self.taken(world, action, report))
 
     def taken(self, world: World, action: Action, report: Report) -> World:
-        """Return the world after an action, and count it."""
         report.steps[action.kind] += 1
         if action.kind is Kind.CRASH:
             report.crash_points.add(self.engine.histories[self.engine.at(world, action.subject)].sites)

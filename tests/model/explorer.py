@@ -81,13 +81,10 @@ class Walk:
         if report.violation is None and not self._ways.reduced:
             report.executions = self._executions()
         elif report.violation is None:
-            self._look_for_ends()
+            nowhere = self._leading_nowhere()
+            if nowhere is not None:
+                report.violation = Violation(ENDLESS, self._schedule(nowhere))
         return report
-
-    def _look_for_ends(self) -> None:
-        nowhere = self._leading_nowhere()
-        if nowhere is not None:
-            self._report.violation = Violation(ENDLESS, self._schedule(nowhere))
 
     def _expand(self, number: int, world: World) -> None:
         for step in self._ways.steps(world, self._report):
@@ -108,10 +105,6 @@ class Walk:
             number = self._came[number]
         return tuple(reversed(actions))
 
-    def _leads_of(self, number: int) -> array[int]:
-        begin = self._ends_of_leads[number - 1] if number else 0
-        return self._leads[begin : self._ends_of_leads[number]]
-
     def _leading_nowhere(self) -> int | None:
         """Return the first world from which there is no way to an end, None when all lead to one."""
         ends = np.frombuffer(self._ends_of_leads, dtype=np.int64)
@@ -126,7 +119,6 @@ class Walk:
         return None if leading.all() else int(np.argmin(leading))
 
     def _executions(self) -> int:
-        """Count the ways from the first world to the quiescent ones."""
         entrances = [0] * len(self._numbers)
         for following in self._leads:
             entrances[following] += 1
@@ -134,7 +126,8 @@ class Walk:
         ways[0], ready, total = 1, [0], 0
         while ready:
             number = ready.pop()
-            leads = self._leads_of(number)
+            begin = self._ends_of_leads[number - 1] if number else 0
+            leads = self._leads[begin : self._ends_of_leads[number]]
             if not leads:
                 total += ways[number]
             for following in leads:

@@ -79,22 +79,17 @@ def count_of(copies: int) -> str:
     return f"{copies} cop{'ies' if copies > 1 else 'y'}"
 
 
-class _Entry(NamedTuple):
-    """Facts by the numbers of their items: what was committed in its order, the rest sorted."""
-
-    committed: tuple[int, ...] = ()
-    published: tuple[int, ...] = ()
-    done: tuple[int, ...] = ()
-
-
 class Chronicle:
-    """Facts, each state of them under a number."""
+    """Facts, each state of them under a number. An entry is facts by the numbers of their items.
+
+    What was committed is in its order, the rest sorted.
+    """
 
     def __init__(self, scenario: Scenario, contents: Contents) -> None:
         self._scenario = scenario
         self._contents = contents
-        self._entries: list[_Entry] = []
-        self._numbers: dict[_Entry, int] = {}
+        self._entries: list[Any] = []
+        self._numbers: dict[Any, int] = {}
         self._items: Numbered[Any] = Numbered()
         self.held = cache(self._read)
         self._commits = cache(self._numbered)
@@ -106,7 +101,7 @@ class Chronicle:
 
     def begin(self, snapshot: int) -> int:
         """Return the number of the facts before anything happened."""
-        return self.committed(self._number(_Entry()), snapshot)
+        return self.committed(self._number(Facts()), snapshot)
 
     def _read(self, snapshot: int) -> Held | str:
         """Return what a snapshot holds, or why it cannot be read."""
@@ -130,24 +125,22 @@ class Chronicle:
         return self._number(self._entries[facts]._replace(committed=self._entries[kept].committed))
 
     def published(self, facts: int, call: int) -> int:
-        item = self._output(call)
-        entry = self._entries[facts]
-        if item in entry.published:
-            return facts
-        return self._number(entry._replace(published=tuple(sorted([*entry.published, item]))))
+        return self._with(facts, "published", self._output(call))
 
     def done(self, facts: int, number: int, job: str, moment: Moment) -> int:
         item = self._ends.get(number)
         if item is None:
             item = self._ends[number] = self._items.number(Done(job, moment.result))
-        entry = self._entries[facts]
-        if item in entry.done:
-            return facts
-        return self._number(entry._replace(done=tuple(sorted([*entry.done, item]))))
+        return self._with(facts, "done", item)
 
-    def _number(self, entry: _Entry) -> int:
-        number = self._numbers.get(entry)
-        if number is None:
-            number = self._numbers[entry] = len(self._entries)
+    def _with(self, facts: int, name: str, item: int) -> int:
+        items = getattr(self._entries[facts], name)
+        if item in items:
+            return facts
+        return self._number(self._entries[facts]._replace(**{name: tuple(sorted([*items, item]))}))
+
+    def _number(self, entry: Any) -> int:
+        number = self._numbers.setdefault(entry, len(self._entries))
+        if number == len(self._entries):
             self._entries.append(entry)
         return number

@@ -99,7 +99,6 @@ class Histories:
         return following
 
     def suspended(self, number: int) -> tuple[Started, Process]:
-        """Return a coroutine that stands at a moment, and its process."""
         moment = self.moments[number]
         if moment.coroutine is None:
             moment.coroutine = self._again(number)

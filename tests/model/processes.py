@@ -106,8 +106,6 @@ def _drawn(number: int, drawn: int) -> bytes:
 
 
 class Dependencies:
-    """The process whose code runs just now."""
-
     process = Process(0)
     times_are_compared = True
 

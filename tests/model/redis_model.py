@@ -117,7 +117,8 @@ class SteppedPipeline:
 
 def performed(rows: Mapping[str, Row], call: Call) -> tuple[Mapping[str, Row], Any]:
     """Carry out a call on the rows that stand for a database; return those after it, and the reply."""
-    redis = RedisModel({key: _entry(row) for key, row in rows.items() if key != CHANGED})
+    entries = {key: Entry(*row.properties.values()) for key, row in rows.items() if key != CHANGED}  # type: ignore[arg-type]
+    redis = RedisModel(entries)
     now, key, *words = call.arguments
     before = redis.get(now, key)
     if call.name == "get":
@@ -136,10 +137,6 @@ def performed(rows: Mapping[str, Row], call: Call) -> tuple[Mapping[str, Row], A
     elif CHANGED in rows:
         after[CHANGED] = rows[CHANGED]
     return after, done
-
-
-def _entry(row: Row) -> Entry:
-    return Entry(str(row.properties["Value"]), row.properties.get("ExpiresAt"))  # type: ignore[arg-type]
 
 
 def _row(key: str, **properties: Any) -> Row:

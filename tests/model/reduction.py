@@ -280,9 +280,8 @@ class FewerWays(Ways):
 
     def steps(self, world: World, report: Report) -> Iterator[Step]:
         """Give the steps from a world; with each, what is urgent after it and leaves no choice."""
-        actions = self.engine.actions(world)
-        left = (action for action in actions if not self._is_idle(world, action))
-        for action in self._urgent(world, report) or left:
+        all_left = (each for each in self.engine.actions(world) if not self._is_idle(world, each))
+        for action in self._urgent(world, report) or all_left:
             actions, reached = [action], self.taken(world, action, report)
             while len(only := self._urgent(reached, report)) == 1:
                 actions += only

@@ -7,7 +7,7 @@ call, `2~` its answer, `2&` delays its call beyond the time-out, `*0` lets the f
 
 import random
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,18 +77,13 @@ def replay(scenario: Scenario, words: str) -> Replayed:
 
 
 def table(replayed: Replayed) -> str:
-    """Return a schedule as a table, with what it breaks below."""
-    rows = [("", *Line("who", "what", "answer", "committed, published")), *_numbered(replayed.lines)]
+    numbered = [(str(number), *line) for number, line in enumerate(replayed.lines, 1)]
+    rows = [("", *Line("who", "what", "answer", "committed, published")), *numbered]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     written = [
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
     return "\n".join([*written, "", replayed.problem or "Nothing is broken."])
-
-
-def _numbered(lines: Sequence[Line]) -> Iterator[tuple[str, ...]]:
-    for number, line in enumerate(lines, 1):
-        yield str(number), *line
 
 
 def _word(action: Action, job: str) -> str:
@@ -124,14 +119,14 @@ def _action(engine: Engine, word: str) -> Action:
 def _line(engine: Engine, world: World, action: Action, reached: World) -> Line:
     effect = _effect(engine, world, reached)
     if action.kind is Kind.DELIVER:
-        return Line(_name(world.started, engine.jobs[action.subject].name), "is delivered", "", effect)
+        return Line(f"{world.started} ({engine.jobs[action.subject].name})", "is delivered", "", effect)
     if action.kind is Kind.CUT:
         return Line("", "the power is cut", "", effect)
     if action.kind is Kind.LAND:
         return Line("", f"lands: {shown(engine.contents.calls[world.late[action.subject]])}", "", effect)
     number = engine.at(world, action.subject)
     moment = engine.histories[number]
-    who = _name(moment.run, engine.jobs[moment.job].name)
+    who = f"{moment.run} ({engine.jobs[moment.job].name})"
     what, answer = "acknowledges", ""
     if moment.call != DONE:
         what = shown(engine.contents.calls[moment.call])
@@ -141,10 +136,6 @@ def _line(engine: Engine, world: World, action: Action, reached: World) -> Line:
     if action.kind in _WENT_WRONG:
         what = f"{_WENT_WRONG[action.kind]} {what.replace('acknowledges', 'it acknowledges')}"
     return Line(who, what, answer, effect)
-
-
-def _name(run: int, job: str) -> str:
-    return f"{run} ({job})"
 
 
 def _answer(engine: Engine, world: World, number: int, reached: World) -> str:
@@ -158,17 +149,16 @@ def _answer(engine: Engine, world: World, number: int, reached: World) -> str:
 
 def _effect(engine: Engine, world: World, reached: World) -> str:
     before, after = engine.chronicle[world.facts], engine.chronicle[reached.facts]
-    committed = [f"{_joined(place)} {value}" for place, value in after.committed[len(before.committed) :]]
+    committed = [
+        f"{'/'.join(map(str, place)) if isinstance(place, tuple) else place} {value}"
+        for place, value in after.committed[len(before.committed) :]
+    ]
     published = [_named(output) for output in after.published if output not in before.published]
     return ", ".join(committed + published)
 
 
 def _named(output: object) -> str:
     return f"{output.type} {output.message_id[:8]}" if isinstance(output, Output) else repr(output)
-
-
-def _joined(place: Hashable) -> str:
-    return "/".join(map(str, place)) if isinstance(place, tuple) else str(place)
 
 
 def shown(call: Call) -> str:
@@ -186,7 +176,6 @@ _ACCIDENT = 0.06
 
 
 def sample(scenario: Scenario, bounds: Bounds, schedules: int) -> Report:
-    """Take so many random schedules, or stop at the first violation."""
     with pytest.MonkeyPatch.context() as patch:
         scenario.patch(patch)
         engine = Engine(scenario, bounds)
@@ -213,7 +202,6 @@ class Path:
 
 
 def walk(engine: Engine, world: World, chance: random.Random) -> Path:
-    """Go from a world to an end, at random, or to the first violation."""
     actions: list[Action] = []
     worlds = [world]
     problem = engine.broken(world)

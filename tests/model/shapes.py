@@ -94,48 +94,12 @@ _GO_ELSEWHERE = frozenset({
 })  # fmt: skip
 
 
-class Frame(NamedTuple):
-    """One frame: its code, the instruction at which it waits, the locals that it will read, and its value stack."""
-
-    code: CodeType
-    at: int
-    names: tuple[str, ...]
-    values: tuple[Any, ...]
-    stack: tuple[Any, ...]
-
-
-def frame_of(suspended: Suspended) -> Frame:
-    """Return the frame of a coroutine or generator that is suspended."""
-    frame = _frame(suspended)
-    code: CodeType = frame.f_code
-    bound = frame.f_locals
-    read = live(code, frame.f_lasti)
-    names = tuple(name for name in bound if name in read)
-    return Frame(
-        code, frame.f_lasti, names, tuple(bound[name] for name in names), _stack(suspended, code, bound)
-    )
-
-
-def _frame(suspended: Any) -> Any:
-    for name in ("cr_frame", "gi_frame", "ag_frame"):
-        frame = getattr(suspended, name, None)
-        if frame is not None:
-            return frame
-    raise TypeError(f"{suspended!r} is not suspended.")
-
-
 def _stack(suspended: Suspended, code: CodeType, bound: Any) -> tuple[Any, ...]:
     """Return what lies on the value stack. What `gc` shows before it ends with the code, cells, and bound locals."""
     shown = gc.get_referents(suspended)
     begin = max(index for index, each in enumerate(shown) if each is code) + 1
     plain = [name for name in code.co_varnames if name not in code.co_cellvars and name in bound]
     return tuple(shown[begin + len(plain) + len(code.co_cellvars) + len(code.co_freevars) :])
-
-
-@cache
-def live(code: CodeType, at: int) -> frozenset[str]:
-    """Return the names of the locals that may be read after an instruction before they are set again."""
-    return _live_after(code)[at]
 
 
 @cache
@@ -151,7 +115,9 @@ def _live_after(code: CodeType) -> dict[int, frozenset[str]]:
         changes = False
         for each in reversed(instructions):
             out = always.union(*[before[offset] for offset in following[each.offset]])
-            into = (out - _set_by(each)) | _read_by(each)
+            names = each.argval if isinstance(each.argval, tuple) else (each.argval,)
+            is_set = each.opname == "STORE_FAST"
+            into = out.difference(names) if is_set else out.union(names if "FAST" in each.opname else ())
             changes = changes or (out, into) != (after[each.offset], before[each.offset])
             after[each.offset], before[each.offset] = out, into
     return after
@@ -171,17 +137,6 @@ def _following(code: CodeType, instructions: list[dis.Instruction]) -> dict[int,
             if entry.start <= offset < entry.end:
                 following[offset].append(entry.target)
     return following
-
-
-def _read_by(instruction: dis.Instruction) -> frozenset[str]:
-    if "FAST" not in instruction.opname or instruction.opname == "STORE_FAST":
-        return frozenset()
-    names = instruction.argval
-    return frozenset(names if isinstance(names, tuple) else [names])
-
-
-def _set_by(instruction: dis.Instruction) -> frozenset[str]:
-    return frozenset([instruction.argval]) if instruction.opname == "STORE_FAST" else frozenset()
 
 
 class Shape(NamedTuple):
@@ -205,7 +160,6 @@ class Shapes:
         self._numbers: dict[tuple[Any, ...], int] = {}
 
     def of(self, *values: Any) -> Shape:
-        """Return the shape of some values together."""
         writer = _Writer()
         for value in values:
             writer.write(value)
@@ -270,7 +224,6 @@ class _Writer:
             self.time(int if isinstance(value, IncomparableTime) else type(value), int(value))
 
     def date(self, value: datetime) -> None:
-        """Write a date, which may be a time of a process."""
         at = time_of(value)
         if at is None:
             self.written += [datetime, value]
@@ -343,7 +296,6 @@ class _Writer:
             self.row(value)
 
     def mapping(self, value: Mapping[Any, Any]) -> None:
-        """Write a mapping, in its order."""
         if self._is_new(value):
             self.written += [type(value), len(value)]
             for name, each in value.items():
@@ -351,7 +303,6 @@ class _Writer:
                 self.write(each)
 
     def group(self, value: AbstractSet[Any]) -> None:
-        """Write a set, in an order that equal ones have too."""
         if self._is_new(value):
             self.written += [type(value), len(value)]
             for each in sorted(value, key=repr):
@@ -359,13 +310,16 @@ class _Writer:
 
     def suspended(self, value: Any) -> None:
         if self._is_new(value):
-            frame = frame_of(value)
-            self.written += [frame.code, frame.at, frame.names, len(frame.stack)]
-            for each in (*frame.values, *frame.stack):
+            found = [getattr(value, name, None) for name in ("cr_frame", "gi_frame", "ag_frame")]
+            frame: Any = next(each for each in found if each is not None)
+            code, at, bound = frame.f_code, frame.f_lasti, frame.f_locals
+            names = tuple(name for name in bound if name in _live_after(code)[at])
+            stack = _stack(value, code, bound)
+            self.written += [code, at, names, len(stack)]
+            for each in (*[bound[name] for name in names], *stack):
                 self.write(each)
 
     def parts_of(self, value: Any) -> None:
-        """Write a thing by what it consists of."""
         if self._is_new(value):
             self.written.append(type(value))
             for each in _CONSISTS_OF[type(value)](value):
@@ -392,7 +346,6 @@ def _unpacked(value: bytes) -> Any:
 
 
 def _method(kind: type) -> Callable[[_Writer, Any], None]:
-    """Return how things of a type are written."""
     for base, method in _BY_BASE:
         if issubclass(kind, base):
             return method
@@ -419,10 +372,6 @@ def _consistence(kind: type) -> Callable[[Any], tuple[Any, ...]]:
             getattr(value, "__dict__", None),
         )
     raise NoShapeError(f"Say in {__name__} what a {kind.__name__} consists of.")
-
-
-def _cells(function: FunctionType) -> tuple[Any, ...]:
-    return tuple(cell.cell_contents for cell in function.__closure__ or ())
 
 
 _IDENTICAL: dict[int, object] = {}
@@ -459,5 +408,8 @@ _BY_BASE: tuple[tuple[Any, Callable[[_Writer, Any], None]], ...] = (
 _CONSISTS_OF: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     partial: lambda value: (value.func, value.args, value.keywords),
     MethodType: lambda value: (value.__func__, value.__self__),
-    FunctionType: lambda value: (value.__code__, value.__defaults__, value.__kwdefaults__, _cells(value)),
+    FunctionType: lambda value: (
+        (value.__code__, value.__defaults__, value.__kwdefaults__),
+        tuple(cell.cell_contents for cell in value.__closure__ or ()),
+    ),
 }

@@ -5,10 +5,9 @@ import pytest
 from tests.model.catalogue import found_with
 from tests.model.explorer import walk_of, without_collections
 from tests.model.histories import DONE
-from tests.model.mistakes.mistake import Mistake
-from tests.model.mistakes.outboxes import FAMILIES
+from tests.model.mistakes import Mistake
 from tests.model.reduction import Reduction, Symmetry
-from tests.model.scenarios.entities import outbox, with_store
+from tests.model.scenarios.entities import MISTAKES, outbox, with_store
 from tests.model.scenarios.entities import tokens as with_tokens
 from tests.model.shapes import Shapes
 from tests.model.world import Bounds
@@ -40,7 +39,7 @@ WALKS = [
     "mistake",
     [
         pytest.param(each, id=each.name, marks=[pytest.mark.thorough] if each.name in LONG else [])
-        for each in FAMILIES
+        for each in MISTAKES
     ],
 )
 def test_it_finds_each_planted_mistake(mistake: Mistake):
@@ -112,7 +111,7 @@ def test_runs_in_the_same_local_state_go_on_alike():
 
 def test_code_that_compares_times_cannot_be_walked_as_if_it_did_not():
     name = "tokens: the entity is stored without checking the ETag"
-    (mistake,) = [each for each in FAMILIES if each.name == name]
+    (mistake,) = [each for each in MISTAKES if each.name == name]
 
     found = mistake.look_for(TIMELESS).violation
 

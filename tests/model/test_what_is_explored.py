@@ -16,7 +16,7 @@ from tests.model.engine import Engine, Ways
 from tests.model.explorer import Walk, explore
 from tests.model.facts import Invariant, View
 from tests.model.histories import Site, shipped
-from tests.model.mistakes.mistake import Mistake
+from tests.model.mistakes import Mistake
 from tests.model.scenarios.delivery import SENT_ONCE, SENT_OR_SAID, at_least_once, at_most_once, in_redis
 from tests.model.scenarios.entities import KEY, OTHER, OUTBOX, STORE, entity_in
 from tests.model.scenarios.state_based import deliver, messages

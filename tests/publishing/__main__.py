@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 
@@ -39,7 +40,6 @@ _HEAD = (
 
 @contextmanager
 def cases(folder: Path) -> Iterator[dict[str, Case]]:
-    """Run all servers, and give the targets by their names in the docs."""
     with (
         http_receiver() as receiver,
         postgres_server() as postgres,
@@ -60,15 +60,6 @@ def cases(folder: Path) -> Iterator[dict[str, Case]]:
 def kill(case: Case, folder: Path, every: int = 1) -> Killed:
     strike = case.strike if isinstance(case, KafkaWithoutABroker) else die
     return kill_everywhere(case, folder, every, strike=strike)
-
-
-def row(name: str, found: Killed) -> str:
-    counts = found.counts
-    cells = (
-        name, found.kills, found.outputs, counts.lost, counts.duplicates, counts.recognised, counts.disorder,
-        found.refused,
-    )  # fmt: skip
-    return f"| {' | '.join(map(str, cells))} |\n"
 
 
 def main(arguments: list[str]) -> None:
@@ -95,7 +86,9 @@ def measured(found: Mapping[str, Case], folder: Path, kill: Callable[[Case, Path
     for number, (name, case) in enumerate(found.items()):
         place = folder / str(number)
         place.mkdir()
-        table += row(name, kill(case, place))
+        done = kill(case, place)
+        cells = (name, done.kills, done.outputs, *astuple(done.counts), done.refused)
+        table += f"| {' | '.join(map(str, cells))} |\n"
         print(table.splitlines()[-1], flush=True)
     return table
 

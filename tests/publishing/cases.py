@@ -51,7 +51,7 @@ class SqliteCase:
                     )
             connection.commit()
 
-    def target(self, before_call: Callable[[], None]) -> Target:
+    def target(self, before_call: Callable[[], Any]) -> Target:
         return open_target(f"sqlite:///{self.file}")
 
     def count(self) -> Counts:
@@ -82,7 +82,7 @@ class PostgresCase:
                     f"FOR EACH ROW EXECUTE FUNCTION note()".encode()
                 )
 
-    def target(self, before_call: Callable[[], None]) -> Target:
+    def target(self, before_call: Callable[[], Any]) -> Target:
         return open_target(self.url)
 
     def count(self) -> Counts:
@@ -100,7 +100,7 @@ class HttpCase:
     def prepare(self) -> None:
         self.receiver.forget()
 
-    def target(self, before_call: Callable[[], None]) -> Target:
+    def target(self, before_call: Callable[[], Any]) -> Target:
         target: Any = open_target(f"{self.receiver.url}/{self.behaviour}")
         target.pace.take = lambda: before_call() or 0.0  # called before each request
         found: Target = target
@@ -126,7 +126,7 @@ class FunctionCase:
         self.run += 1  # with keys of its own
         self.file.write_text("")
 
-    def target(self, before_call: Callable[[], None]) -> Target:
+    def target(self, before_call: Callable[[], Any]) -> Target:
         def send(message: OutgoingMessage) -> None:
             before_call()
             with self.file.open("a") as file:
@@ -169,7 +169,7 @@ class KafkaCase:
         up = next(each for each in self.servers if each.process is not None)
         up.make_topics(*self.topics().values(), partitions=2)
 
-    def target(self, before_call: Callable[[], None]) -> Target:
+    def target(self, before_call: Callable[[], Any]) -> Target:
         target: Any = open_target(f"kafka://{self.brokers}", TargetOptions(names=self.topics()))
         made = target.publisher
 

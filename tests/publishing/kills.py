@@ -52,7 +52,7 @@ class Case(Protocol):
     def prepare(self) -> None:
         """Empty the target."""
 
-    def target(self, before_call: Callable[[], None]) -> Target:
+    def target(self, before_call: Callable[[], Any]) -> Target:
         """Return the target, which calls `before_call` before each request to its server that runners do not see."""
 
     def count(self) -> Counts:
@@ -61,8 +61,6 @@ class Case(Protocol):
 
 @dataclass(frozen=True)
 class Killed:
-    """The sum of all runs, each with one kill."""
-
     kills: int = 0
     counts: Counts = Counts()
     refused: int = 0
@@ -103,8 +101,6 @@ def mortal_table(table: Table, fuse: Fuse) -> Table:
 
 
 class _MortalPublisher:
-    """A publisher before each of whose calls a fuse burns."""
-
     def __init__(self, publisher: Any, fuse: Fuse) -> None:
         self._publisher = publisher
         self._fuse = fuse
@@ -133,7 +129,6 @@ class MortalTarget:
 
 
 def make(_: Case, folder: Path) -> None:
-    """Make the batch that is published."""
     make_batch(f"sqlite:///{folder}/made.db", folder / "out", games(GAMES, EACH))
 
 

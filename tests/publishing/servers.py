@@ -86,8 +86,6 @@ async def main() -> None:
 
 @dataclass(frozen=True)
 class HttpReceiver:
-    """The client's view of a running receiver."""
-
     url: str
 
     def counts(self) -> dict[str, Any]:

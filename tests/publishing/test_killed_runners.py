@@ -7,9 +7,9 @@ import re
 import pytest
 
 from tests.docs.pages import text
-from tests.publishing.__main__ import cases, kill, row
+from tests.publishing.__main__ import cases, kill, measured
 from tests.publishing.cases import AT_LEAST_ONCE, AT_MOST_ONCE, FunctionCase, HttpCase, SqliteCase
-from tests.publishing.kills import IDS, Counts, kill_everywhere, make_with_copies
+from tests.publishing.kills import IDS, Counts, kill_everywhere, make, make_with_copies
 from tests.publishing.servers import http_receiver
 
 PAGE = " ".join(text("docs/publishing.md").split())
@@ -17,15 +17,9 @@ RESULTS = text("tests/publishing/README.md")
 ONE_CHUNK_A_KILL = 2
 
 
-def test_to_sqlite_each_output_is_written_once(tmp_path):
-    found = kill_everywhere(SqliteCase(tmp_path / "target.db"), tmp_path, every=6)
-
-    assert found.kills >= 3
-    assert found.counts == Counts()
-
-
-def test_what_another_batch_has_published_is_not_sent_again(tmp_path):
-    found = kill_everywhere(SqliteCase(tmp_path / "target.db"), tmp_path, 6, make_with_copies)
+@pytest.mark.parametrize("make", [make, make_with_copies])
+def test_to_sqlite_each_output_is_written_once_also_if_another_batch_has_published_it(tmp_path, make):
+    found = kill_everywhere(SqliteCase(tmp_path / "target.db"), tmp_path, 6, make)
 
     assert found.kills >= 3
     assert found.counts == Counts()
@@ -65,14 +59,8 @@ def test_promises_hold_wherever_the_keys_are(tmp_path, redis_server, settings, i
 
 @pytest.mark.thorough
 def test_each_target_keeps_its_promise_wherever_its_runner_is_killed(tmp_path):
-    table = ""
     with cases(tmp_path) as found:
-        for number, (name, case) in enumerate(found.items()):
-            place = tmp_path / str(number)
-            place.mkdir()
-            table += row(name, kill(case, place))
-
-    check(table)
+        check(measured(found, tmp_path, kill))
 
 
 @pytest.mark.parametrize(("part", "targets"), [("kills", 7), ("kills on Spark", 2)])

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import aio_pika
 from azure.storage.queue import QueueClient
@@ -31,31 +31,8 @@ EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K
 
 
 class Published(NamedTuple):
-    """An output as a reader found it."""
-
     message_id: str
     body: dict[str, Any]
-
-
-class Broker(Protocol):
-    """Where messages are sent, and outputs read."""
-
-    source: str
-    target: str
-    is_exact: bool
-    """Whether each output is promised once; elsewhere copies are equal."""
-
-    nodes: Sequence[KafkaServer]
-    """The brokers that are to be killed, too."""
-
-    def send(self, messages: Sequence[dict[str, Any]]) -> None:
-        """Send messages, in order for each account."""
-
-    def is_idle(self) -> bool:
-        """Return whether all messages are acknowledged."""
-
-    def published(self) -> list[Published]:
-        """Return the outputs, in order for each account."""
 
 
 class KafkaBroker:
@@ -115,8 +92,6 @@ class KafkaBroker:
 
 
 class AzureQueues:
-    """Azurite's queues, for messages and for outputs."""
-
     is_exact = False
     nodes: Sequence[KafkaServer] = ()
 
@@ -200,6 +175,13 @@ class RabbitQueues:
             self._found.append(Published(message.message_id or "", json.loads(message.body)))
 
 
+Broker = KafkaBroker | AzureQueues | RabbitQueues
+"""A broker sends messages and returns outputs, both in order for each account, and tells if all is acknowledged.
+
+If it `is_exact`, each output is promised once, otherwise copies are equal. `nodes` are killed, too.
+"""
+
+
 @contextmanager
 def running(name: str) -> Iterator[Broker]:
     if name.startswith("kafka"):
@@ -221,8 +203,6 @@ BROKERS = {
 
 
 class Served:
-    """A process of `consistent serve`."""
-
     def __init__(self, broker: Broker, store: Path, log: Path, *options: str) -> None:
         command = [sys.executable, "-m", "runtime", "serve", "--app", "tests.serve_kills.apps:app"]
         command += ["--from", broker.source, "--publish", broker.target, "--store", f"sqlite:///{store}"]

@@ -58,7 +58,6 @@ class Disturbed:
         self._chance = chance
 
     def run(self, wanted: int) -> Trial:
-        """Kill so many times, let the stream end, and compare."""
         self._world.begin()
         while kills_of(self.trial) < wanted and self._kill_until_it_ends():
             pass

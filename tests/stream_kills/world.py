@@ -236,8 +236,6 @@ WORKER = "Python worker"
 
 
 class Driver:
-    """A process that runs a stream, in its own group."""
-
     def __init__(self, world: World, *, cores: int, partitions: int) -> None:
         arguments = map(str, (world.folder, *world.shape, cores, partitions, world.broker))
         self._process = subprocess.Popen(
@@ -251,7 +249,6 @@ class Driver:
         )
 
     def wait_until_ready(self) -> None:
-        """Wait until Spark has started, or the driver has ended."""
         assert self._process.stdout is not None
         self._process.stdout.readline()
 

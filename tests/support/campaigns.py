@@ -57,7 +57,6 @@ class Record:
 
 
 def options(name: str, description: str) -> argparse.ArgumentParser:
-    """Return the options that campaigns have in common."""
     parser = argparse.ArgumentParser(prog=f"python -m {name}", description=description)
     parser.add_argument("--seed", type=int, default=1, help="determines all that is drawn at random")
     parser.add_argument("--results", type=Path, default=ROOT / ".faults", help="folder of finished trials")

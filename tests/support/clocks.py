@@ -10,8 +10,6 @@ from runtime.clock import to_microseconds
 
 @dataclass(frozen=True)
 class FrozenClock:
-    """A clock that stands still."""
-
     microseconds: int
 
     @classmethod

@@ -35,8 +35,6 @@ GAME = str(UUID(int=1, version=4))
 
 @dataclass
 class Explored:
-    """A store in a folder, to which batches are added."""
-
     folder: Path
     app: App = shooting_range
     time: datetime = datetime(2026, 3, 1, 2, tzinfo=UTC)
@@ -54,7 +52,6 @@ class Explored:
         return FrozenClock.at(self.time.replace(tzinfo=None).isoformat()).microseconds
 
     def batch(self, messages: Sequence[Envelope], rounds: int = 3, *, publish: bool = True) -> list[Outcome]:
-        """Run a batch with its rounds, write its outcomes, and publish it."""
         self.batches += 1
         return drive(self._batch(f"night-{self.batches}", messages, rounds, publish=publish))
 

@@ -40,7 +40,6 @@ class DieOnceAfter:
         return _FailingTable(table, self)
 
     def after(self, partition_key: str, operations: Sequence[Operation]) -> None:
-        """Die, if this is the transaction to die after."""
         if not self.sign(partition_key, operations) or not _is_first(self.marker):
             return
         if self.driver is not None:
@@ -69,12 +68,10 @@ def stores_an_entity(partition_key: str, operations: Sequence[Operation]) -> boo
 
 
 def finishes_an_entity(partition_key: str, operations: Sequence[Operation]) -> bool:
-    """Return whether the messages of an entity are marked as finished."""
     return _is_entity(operations) and _pending(operations) == 0
 
 
 def creates_tokens(partition_key: str, operations: Sequence[Operation]) -> bool:
-    """Return whether tokens of outputs are created."""
     return partition_key.startswith("tokens.") and len(operations) > 1
 
 

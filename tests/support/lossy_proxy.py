@@ -43,7 +43,6 @@ class LossyProxy:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Context manager that serves on a free port."""
         async with aiohttp.ClientSession(auto_decompress=False) as self._session:
             runner = web.ServerRunner(web.Server(self._answer), shutdown_timeout=0.1)
             await runner.setup()

@@ -81,7 +81,6 @@ async def _left(url: str, table: str, other: tuple[str, str]) -> Left:
 
 
 def left(url: str, table: str, other: tuple[str, str] | None = None) -> Left:
-    """Return what a table holds that was processed with an outbox."""
     return asyncio.run(_left(url, table, other or (url, table)))
 
 

@@ -36,7 +36,7 @@ def _padding(size: int) -> Operation:
     return Operation.insert("r9", {f"P{number:02}": "x" * length for number, length in enumerate(texts)})
 
 
-def counted_bytes(operations: list[Operation]) -> int:
+def counted_bytes(operations) -> int:
     return AROUND_ALL_BYTES + sum(sent_bytes(PARTITION_KEY, each, each.properties) for each in operations)
 
 

@@ -14,16 +14,16 @@ from urllib.parse import urlsplit
 
 import psycopg
 
+from tests.plugins.azurite import free_port
 from tests.support.campaigns import ROOT, wait_until
 from tests.support.lossy_proxy import Fault
-from tests.support.servers import PostgresServer, free_port
+from tests.support.servers import PostgresServer
 
 PGBOUNCER = ROOT / ".make" / "pgbouncer" / "pgbouncer"
 _PATIENCE_SECONDS = 30
 
 
 def administer(url: str, *statements: str) -> list[tuple[object, ...]]:
-    """Carry out statements, and return what the last one found."""
     with psycopg.connect(url, autocommit=True) as connection:
         for statement in statements:
             cursor = connection.execute(statement)
@@ -114,7 +114,6 @@ class PostgresProxy:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Serve on a free port of this machine."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.url = f"postgresql://postgres@127.0.0.1:{server.sockets[0].getsockname()[1]}/postgres"
         async with server:
@@ -155,8 +154,6 @@ async def _message(reader: asyncio.StreamReader) -> bytes:
 
 @dataclass
 class _Client:
-    """One connection, from the client through the proxy to the server."""
-
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     answers: asyncio.StreamReader

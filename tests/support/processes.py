@@ -58,7 +58,6 @@ class Program:
 
 @contextmanager
 def programs() -> Iterator[Callable[..., Program]]:
-    """Give a function that starts a program; end all that it started."""
     started: list[Program] = []
 
     def start(source: str, *arguments: object) -> Program:

@@ -104,7 +104,6 @@ for _rule in RULES:  # classes of the module, which workers import
 
 @cache
 def bank(rule: str) -> App:
-    """Return the app with a rule for amounts from 50 on."""
     return App(globals()[f"Account_{rule}"], Book, name="bank")
 
 
@@ -223,8 +222,6 @@ def _round(
 
 
 def histories(table: Table) -> dict[tuple[str, str], list[tuple[str, bytes, bytes]]]:
-    """Return id, state and digest of outputs of each version by object."""
-
     async def read() -> dict[tuple[str, str], list[tuple[str, bytes, bytes]]]:
         found = {}
         async for each in summaries(table):

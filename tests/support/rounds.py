@@ -150,7 +150,6 @@ def die() -> None:
 
 
 def visible(out: Path | str) -> set[str]:
-    """Return the files that a plain reader of the folder sees."""
     folder = open_folder(str(out))
     if not folder.exists():
         return set()
@@ -159,7 +158,6 @@ def visible(out: Path | str) -> set[str]:
 
 
 def rows_of(out: Path | str) -> int:
-    """Return how many outcomes a plain reader of the folder sees."""
     folder = open_folder(str(out))
     return parquet.read_table(folder.path, filesystem=folder.files).num_rows if visible(out) else 0
 

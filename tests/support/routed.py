@@ -24,7 +24,8 @@ def fold_schema(body: pa.DataType) -> pa.Schema:
 
 def routed(app: App, rows: Iterable[LogRow], body: pa.DataType | None = None) -> list[pa.RecordBatch]:
     """Return rows of a log as a worker gets them, grouped by stream; `body` is the type of the column."""
-    found = sorted((each for row in rows for each in routes_of(app, row)), key=_stream)
+    found = [each for row in rows for each in routes_of(app, row)]
+    found.sort(key=lambda row: (row["handler"] or "", row["business_id"] or ""))
     given: list[pa.RecordBatch] = pa.Table.from_pylist(found, fold_schema(body or pa.string())).to_batches()
     return given
 
@@ -38,10 +39,6 @@ def rows_of(handler: str, business_ids: Iterable[str], **columns: Iterable[Any])
     arrays = [pa.array(list(found[field.name]), field.type) for field in fold_schema(body)]
     given: list[pa.RecordBatch] = pa.table(arrays, names=FOLD_COLUMNS).to_batches()
     return given
-
-
-def _stream(row: LogRow) -> tuple[str, str]:
-    return row["handler"] or "", row["business_id"] or ""
 
 
 def routes_of(app: App, row: LogRow) -> Iterator[LogRow]:

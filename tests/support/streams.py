@@ -45,5 +45,4 @@ def lost(transaction: int = 1, *, arrives: bool = True) -> dict[str, Any]:
 
 
 def disturbed(table: Table, **hooks: Any) -> Any:
-    """Return the partition "orders-7" seen through a table with hooks."""
     return Partition(InterceptedTable(table, **hooks), "orders-7")

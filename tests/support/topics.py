@@ -32,7 +32,6 @@ class Topic:
         return AdminClient({"bootstrap.servers": self.server.address})
 
     def send(self, rows: Iterable[dict[str, Any]], partition: int = 0, **settings: Any) -> None:
-        """Send messages, with id and type as headers."""
         self.produce(lambda each: each.update(), rows, partition, **settings)
 
     def produce(self, change, rows, partition=0, **settings) -> None:

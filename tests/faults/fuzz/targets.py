@@ -167,7 +167,6 @@ CORPORA = Path(__file__).parent / "corpus"
 
 
 def inputs(name: str) -> list[bytes]:
-    """Return the seeds of a target, and its corpus."""
     kept = sorted((CORPORA / name).glob("*"))
     return [*TARGETS[name].seeds, *(path.read_bytes() for path in kept)]
 

@@ -25,8 +25,6 @@ End = tuple[str | None, str]
 
 @dataclass(frozen=True, slots=True)
 class HostileLine:
-    """A line of a log, and how its deliveries end."""
-
     why: str
     content: bytes
     ends: Sequence[End]
@@ -34,8 +32,6 @@ class HostileLine:
 
 @dataclass(frozen=True, slots=True)
 class HostileMessage:
-    """A message with the columns of a log, and how it ends."""
-
     why: str
     columns: dict[str, Any]
     end: str

@@ -96,11 +96,14 @@ def test_a_hit_that_is_delivered_twice_counts_once(store_url, table):
 def handle_at_once(store_url, table, *of_each):
     """Run a process for each list of messages, all of which begin at the same moment; return the outputs of each."""
     command = [sys.executable, "-m", "tests.support.consumer", store_url, table]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    consumers = [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in of_each]
+    consumers = [
+        subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in of_each
+    ]
     for consumer, messages in zip(consumers, of_each, strict=True):
         say(consumer, f"{len(messages)}\n" + "".join(f"{to_line(each)}\n" for each in messages))
     for consumer in consumers:
+        assert consumer.stdout
         assert consumer.stdout.readline() == "ready\n"
     for consumer in consumers:
         say(consumer, "go\n")

@@ -4,18 +4,23 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from hashlib import sha256
+from typing import Any
+
+import pytest
 
 from eventstore import Operation, RowNotFoundError, drive
 from handlers import App, Context, DocumentReference, Handler, Message, handles
 from handlers.codec import unpack
-from handlers.context import DOCUMENT
+from handlers.context import DOCUMENT, new_document
+from runtime import documents as protocol
 from runtime.algorithms.algorithm import AT_ONCE
 from runtime.algorithms.state_based.algorithm import StateBased, StateBasedOneByOne
 from runtime.algorithms.state_based.truncation import DAY
 from runtime.clock import Clock
-from runtime.documents import MARKER, Documents, DocumentStore, DocumentSweep
+from runtime.documents import MARKER, Documents, DocumentStore, DocumentSweep, delete
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
 from runtime.messages.envelope import Envelope
@@ -28,8 +33,10 @@ from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
 from tests.model.facts import Invariant, Scenario, View, count_of
 from tests.model.histories import Job
+from tests.model.mistakes import ALONE_CRASH, ALONE_LOSS, Mistakes, instead_of
 from tests.model.processes import NOW, Dependencies, Process, draw_id
-from tests.model.scenarios.state_based import ONE_TOKEN, PATIENCE, state_based, task
+from tests.model.scenarios.state_based import ONE_TOKEN, PATIENCE, publish_first, state_based, task
+from tests.model.world import Bounds
 
 PICTURES, STATES, PICTURE = "other", "states", "PICTURE"
 
@@ -179,3 +186,73 @@ BESIDE = _batch(
     task("batch-1", _X, _Y, fold=_fold),
     Job("y", partial(_process, _Y)),
 )
+
+
+MISTAKES = Mistakes()
+mistake = MISTAKES.add
+
+_ONE, _TWICE, _SWEPT = illustrated("x"), illustrated("x", copies=2), illustrated("x", swept=True)
+
+
+@mistake("pictures: all attempts use one name", "Documented", _TWICE)
+@instead_of(Context, "__init__")
+def _(begin: Any, self: Any, *given: Any, **named: Any) -> None:
+    begin(self, *given, **{**named, "place": named.get("place") and "same"})
+
+
+@mistake("pictures: committed before they are prepared", "Documented", _ONE)
+@instead_of(Documents, "commit")
+async def _(_: Any, self: Any, drafts: Any, commit: Any) -> Any:
+    registered = await self.register(drafts)
+    committed = await self.commit_registered(registered, commit)
+    await self.prepare(drafts)
+    return committed
+
+
+mistake("pictures: announced before they are prepared", "NoGhost", _ONE)(publish_first)
+
+
+@mistake("pictures: not registered", "NoGarbage", _ONE, ALONE_CRASH)
+@instead_of(Documents, "commit")
+async def _(_: Any, self: Any, drafts: Any, commit: Any) -> Any:
+    await self.prepare(drafts)
+    return await commit([])
+
+
+@mistake("pictures: still registered when committed", "Documented", _SWEPT)
+@instead_of(Documents, "commit_registered")
+def _(_: Any, __: Any, ___: Any, commit: Any) -> Any:
+    return commit([])
+
+
+@mistake("pictures: a commit with a lost answer is taken for failed", "Documented", _ONE, ALONE_LOSS)
+@instead_of(Documents, "withdraw")
+async def _(_: Any, self: Any, registered: Any, **__: Any) -> None:
+    await delete(self.store, registered)
+
+
+@mistake("pictures: swept before their attempt is given up", "Documented", _SWEPT)
+@instead_of(DocumentSweep, "clean_up")
+async def _swept_without_giving_up(_: Any, self: Any, registration: Any) -> int:
+    return await delete(self.store, registration)
+
+
+@mistake("pictures: swept beside an open batch, which is not given up", "Documented", SWEPT)
+def _(patch: pytest.MonkeyPatch) -> None:
+    _swept_without_giving_up(patch)
+    patch.setattr(DocumentSweep, "_is_dead", lambda _, registration, __: registration.given_up_at is None)
+
+
+@mistake(
+    "pictures: an attempt is forgotten as soon as it is given up", "NoGarbage", _SWEPT, Bounds(1, losses=1)
+)
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(protocol, "FORGET_AFTER", timedelta())
+
+
+@mistake("pictures: a replay makes the reference anew", "DoneWhenAcknowledged", _TWICE, ALONE_CRASH)
+@instead_of(Context, "store_document")
+def _(_: Any, self: Any, content: Any, *, media_type: str, name: str) -> Any:
+    document = new_document(content(), media_type, f"{self._place}-{name}")
+    self.documents.append(document)
+    return document.reference

@@ -13,6 +13,7 @@ from typing import Any
 import msgpack
 
 from eventstore import Operation, RowExistsError, Table
+from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
 from runtime.messages.envelope import Envelope, id_key
@@ -23,6 +24,7 @@ from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
 from tests.model.facts import Invariant, Scenario, View
 from tests.model.histories import Job
+from tests.model.mistakes import ALONE_CRASH, Mistakes, giving, instead_of
 from tests.model.processes import Process
 from tests.model.scenarios.entities import FAMILIES, SCRIBE, STATES, Family, deliver, entities, entity_in
 from tests.model.scenarios.state_based import ONE_TOKEN, PATIENCE
@@ -119,3 +121,35 @@ BESIDE = _with_each(
     "a batch beside a copy",
     lambda family: [batch(family, "batch-1", _X), deliver(family.make, family.sent(_X))],
 )
+
+
+# Mistakes: what belongs into the second pass, and to whom
+
+MISTAKES = Mistakes()
+
+
+@instead_of(OutboxAlgorithm, "attempt")
+async def _finished_in_the_first_pass(attempt, self, business_id, *given, **named) -> Any:
+    entity, outcomes = await attempt(self, business_id, *given, **named)
+    await self.finish(business_id, [id_key(outcome.envelope.message_id) for outcome in outcomes])
+    return entity, outcomes
+
+
+@instead_of(OutboxAlgorithm, "invoke")
+def _entries_do_not_know_their_batch(invoke: Any, self: Any, entity: Any, message: Any, attempt: str) -> Any:
+    changed = invoke(self, entity, message, attempt)
+    return changed.with_entry(message.key, replace(changed.outbox[message.key], batch=None))
+
+
+for _what, _breaks, _scenarios, _plant in (
+    ("finished in the first pass", "NoLost", ATTEMPTS, _finished_in_the_first_pass),
+    ("entries do not record their batch", "ProcessedOnce", ATTEMPTS, _entries_do_not_know_their_batch),
+    (
+        "a batch finishes the entries of another",
+        "ProcessedOnce",
+        BATCHES,
+        giving(OutboxAlgorithm, "_may_finish", value=True),
+    ),
+):
+    for _family, _scenario in zip(("outbox", "store", "tokens"), _scenarios, strict=True):
+        MISTAKES.add(f"{_family}: {_what}", _breaks, _scenario, ALONE_CRASH)(_plant)

@@ -33,12 +33,7 @@ class OtherBell(Handler[Rings], name="Bell"):
         return state.model_copy(update={"rings": state.rings + (2 if state.rings else 1)})
 
 
-class RevisedBell(Handler[Rings], name="Bell"):
-    @handles(by="tower")
-    def rang(self, state: Rings, message: Rang, context: Context) -> Rings:
-        context.publish(Heard(rings=state.rings + 1))
-        return state.model_copy(update={"rings": state.rings + 1})
-
+class RevisedBell(Bell, name="Bell"):
     @handles(by="tower", revision=2)
     def rang_again(self, state: Rings, message: Rang, context: Context) -> Rings:
         context.publish(Heard(rings=state.rings + 10))
@@ -67,6 +62,5 @@ class WidenedBell(Handler[WidenedRings], name="Bell"):
 
 
 def rang(*ids: str, message_type: str = "Rang", body: object = None, **fields: object) -> list[Envelope]:
-    """Return deliveries of the tower in the east, for each of these ids."""
     given = {"tower": "east"} if body is None else body
     return [delivery(message_id, message_type, given, **fields) for message_id in ids]

@@ -110,8 +110,6 @@ def _fail(state: DiaryData, context: Context) -> DiaryData:
 
 
 class UnspeakableError(Exception):
-    """An error that cannot even be shown."""
-
     def __str__(self) -> str:
         raise ValueError("unspeakable")
 

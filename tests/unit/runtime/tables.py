@@ -24,12 +24,10 @@ def contents(table: Table) -> Contents:
 
 
 def rows(table: Table) -> Mapping[tuple[str, str], Mapping[str, Any]]:
-    """Return all rows of a table in memory without their ETags."""
     return {key: properties for key, (_, properties) in contents(table).items()}
 
 
 def copy_of(table: Table) -> Table:
-    """Return a table in memory with the same rows under other ETags."""
     copied = memory_table()
     for (partition_key, row_key), properties in rows(table).items():
         drive(copied.transact(partition_key, [Operation.insert(row_key, properties)]))

@@ -36,8 +36,6 @@ class ToldClock:
 
 
 class Worker:
-    """Handles deliveries of one stream of an app with one handler."""
-
     def __init__(
         self,
         table: Table,

@@ -44,8 +44,6 @@ class Mistake:
 
 
 class Mistakes(list[Mistake]):
-    """Some mistakes, each declared above what plants it."""
-
     def add(self, name, breaks, scenario, bounds=CALM) -> Callable[[Plant], Plant]:
         """Declare a mistake; one plant may be declared for several."""
 
