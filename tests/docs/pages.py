@@ -1,8 +1,8 @@
 """The pages of the documentation, their links, and the names of the code that they mention."""
 
 import ast
+import pkgutil
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -42,76 +42,48 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def _module_file(names: list[str]) -> Path | None:
-    path = ROOT.joinpath(*names)
-    if path.is_dir():
-        return path / "__init__.py"
-    return path.with_suffix(".py") if path.with_suffix(".py").exists() else None
+@cache
+def _trees(*packages: str) -> list[ast.Module]:
+    return [ast.parse(file.read_text()) for name in packages for file in sorted((ROOT / name).rglob("*.py"))]
 
 
 def exists(dotted: str) -> bool:
-    """Say whether a dotted name that begins with a package leads to a module, or to a name in one."""
-    names = dotted.split(".")
-    for length in range(len(names), 0, -1):
-        file = _module_file(names[:length])
-        if file is None:
-            continue
-        rest = names[length:]
-        return not rest or (rest[0] in top_level(file) and _in_class(rest))
-    return False
+    """Return whether a dotted name that begins with a package leads to a module, or to a name in a module."""
+    try:
+        pkgutil.resolve_name(dotted)
+    except (ImportError, AttributeError):
+        *_, owner, name = dotted.split(".")
+        return name in classes().get(owner, ())  # fields have no value in the class
+    return True
 
 
-def _in_class(names: list[str]) -> bool:
-    return len(names) == 1 or names[0] not in classes() or names[1] in classes()[names[0]]
-
-
-@cache
-def top_level(file: Path) -> frozenset[str]:
-    """Return the names that a module defines or imports."""
-    if not file.exists():
-        return frozenset()
-    return frozenset(name for node in ast.parse(file.read_text()).body for name in _names(node))
+def defined(package: str) -> set[str]:
+    """Return the top-level functions, classes and constants of a package's modules."""
+    return {name for tree in _trees(package) for node in tree.body for name in _names(node)}
 
 
 @cache
 def classes() -> dict[str, set[str]]:
-    """Return the members of the classes of the shipped packages, inherited ones included, by their names."""
-    members: dict[str, set[str]] = {}
+    """Return the members of the shipped packages' classes by class name. Inherited members are included."""
+    own: dict[str, set[str]] = {}
     bases: dict[str, set[str]] = {}
-    for package in ("eventstore", "handlers", "runtime", "samples"):
-        for file in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text())):
-                if isinstance(node, ast.ClassDef):
-                    members.setdefault(node.name, set()).update(_members(node))
-                    bases.setdefault(node.name, set()).update(map(_base, node.bases))
-    return {name: _inherited(name, members, bases) for name in members}
+    for tree in _trees("eventstore", "handlers", "runtime", "samples"):
+        for node in filter(lambda each: isinstance(each, ast.ClassDef), ast.walk(tree)):
+            assert isinstance(node, ast.ClassDef)
+            assigned = [each for each in ast.walk(node) if isinstance(each, ast.Attribute)]
+            members = {each.attr for each in assigned if ast.unparse(each.value) == "self"}
+            own.setdefault(node.name, set()).update(members, *map(_names, node.body))
+            above = (ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases)
+            bases.setdefault(node.name, set()).update(set(above) - {node.name})
+
+    def inherited(name: str) -> set[str]:
+        return own.get(name, set()).union(*map(inherited, bases.get(name, ())))
+
+    return {name: inherited(name) for name in own}
 
 
-def _inherited(name: str, members: dict[str, set[str]], bases: dict[str, set[str]]) -> set[str]:
-    above = [_inherited(base, members, bases) for base in bases.get(name, set()) - {name}]
-    return members.get(name, set()).union(*above)
-
-
-def _base(node: ast.expr) -> str:
-    return ast.unparse(node).partition("[")[0].rpartition(".")[2]
-
-
-def _members(node: ast.ClassDef) -> Iterator[str]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.Attribute) and ast.unparse(each.value) == "self":
-            yield each.attr
-    for child in node.body:
-        yield from _names(child)
-
-
-def _names(node: ast.stmt) -> Iterator[str]:
+def _names(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name
-    elif isinstance(node, ast.Import | ast.ImportFrom):
-        yield from (alias.asname or alias.name for alias in node.names)
-    elif isinstance(node, ast.Assign | ast.AnnAssign):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        yield from (each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name))
-    elif isinstance(node, ast.If | ast.Try):
-        for child in node.body:
-            yield from _names(child)
+        return [node.name]
+    stored = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+    return [each.id for target in stored for each in ast.walk(target) if isinstance(each, ast.Name)]

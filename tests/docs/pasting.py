@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow.parquet
 
@@ -62,17 +63,15 @@ def on_free_ports(commands: str, *ports: int) -> str:
 
 def beside_the_project() -> dict[str, str]:
     """Return an environment in which this project is installed, and nothing else is set."""
-    path = [str(Path(sys.executable).parent), os.environ["PATH"]]
-    return {**bare_environment(), "PATH": os.pathsep.join(path), "PYTHONPATH": str(ROOT)}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**bare_environment(), "PATH": path, "PYTHONPATH": str(ROOT)}
 
 
 def bare_environment() -> dict[str, str]:
     """Return an environment of home and path alone, and on the path no environment of Python's that is active."""
-    own = os.path.realpath(sys.prefix)
-    path = [
-        each for each in os.environ["PATH"].split(os.pathsep) if not os.path.realpath(each).startswith(own)
-    ]
-    return {"HOME": os.environ["HOME"], "PATH": os.pathsep.join(path)}
+    own, path = os.path.realpath(sys.prefix), os.environ["PATH"].split(os.pathsep)
+    others = [each for each in path if not os.path.realpath(each).startswith(own)]
+    return {"HOME": os.environ["HOME"], "PATH": os.pathsep.join(others)}
 
 
 def paste(commands: str, folder: Path, environment: Mapping[str, str]) -> str:
@@ -89,25 +88,21 @@ def paste(commands: str, folder: Path, environment: Mapping[str, str]) -> str:
         try:
             code = shell.wait()
         finally:
-            _end_group(shell.pid)
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGTERM)
         said.seek(0)
         printed = said.read()
     assert code == 0, printed
     return printed
 
 
-def _end_group(leader: int) -> None:
-    try:
-        os.killpg(leader, signal.SIGTERM)
-    except ProcessLookupError:
-        return
+def of_outcomes(out: Path, field: str) -> list[Any]:
+    """Return a field of all outcomes in a folder."""
+    files = [file for file in out.rglob("*.parquet") if "_staging" not in file.parts]
+    tables = [pyarrow.parquet.ParquetFile(file).read([field]) for file in files]
+    return [value for table in tables for value in table[field].to_pylist()]
 
 
 def statuses(out: Path) -> list[str]:
     """Return the statuses of all outcomes in a folder."""
-    files = [file for file in out.rglob("*.parquet") if "_staging" not in file.parts]
-    return sorted(
-        status
-        for file in files
-        for status in pyarrow.parquet.ParquetFile(file).read(["status"])["status"].to_pylist()
-    )
+    return sorted(of_outcomes(out, "status"))

@@ -1,6 +1,5 @@
-"""Figures, lists and quotations of the pages are those of the code."""
+"""Figures, lists, quotations and pictures of the pages are those of the code."""
 
-import ast
 import re
 import shlex
 import tomllib
@@ -15,10 +14,13 @@ from typer.testing import CliRunner
 from benchmarks.algorithms.__main__ import PARTS, cli
 from benchmarks.algorithms.costs import AGAIN, HISTORY, NEW
 from benchmarks.marks import put_parts
+from benchmarks.side_effects.__main__ import COLUMNS
+from benchmarks.side_effects.counting import drivers
 from eventstore import Int64
 from eventstore.keys import MAX_KEY_UNITS
 from eventstore.limits import MAX_OPERATIONS, MAX_TRANSACTION_BYTES, row_bytes
 from eventstore.port import Row
+from handlers.context import MAX_BYTES, MAX_DOCUMENTS
 from handlers.lint import RULES
 from runtime import Envelope
 from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES
@@ -37,14 +39,16 @@ from runtime.spark.start import with_retries
 from runtime.spark.worker.job import MAX_BUFFERED_BYTES, MAX_DELIVERIES, MAX_TEXT_BYTES
 from runtime.tables.streams import _READ_ONE_BY_ONE
 from runtime.versions import limits
+from scripts.pictures import FOLDER, PICTURES
 from scripts.reference.pages import PAGES as REFERENCE
-from tests.docs.pages import PAGES, ROOT, text
+from tests.docs.pages import PAGES, ROOT, links, text
 from tests.packaging.extras import PROJECT, extras, setup_cfg
 from tests.unit.handlers.lint.corpus_check import handlers, marks
 from tests.unit.runtime.algorithms.batches import Batch
 from tests.unit.runtime.algorithms.world import ALGORITHMS, World
 
 HOUR = 3600 * 1_000_000
+DELIVERY, DOCUMENT_BYTES = DeliverySettings(), limits.MAX_TRANSACTION_DOCUMENT_BYTES
 
 
 def kib(size: int) -> str:
@@ -76,19 +80,59 @@ SENTENCES = [
     ("performance", f"up to {mib(MAX_BUFFERED_BYTES)} together"),
     ("growth", f"A state over {kib(limits.MAX_HEAD_STATE_BYTES)} does not fit the header"),
     ("growth", f"Over {kib(limits.MAX_STATE_BYTES)} the message is a dead letter"),
-    (
-        "decisions/0001-runs",
-        f"up to {limits.MAX_RUN_VERSIONS:,} versions and {limits.MAX_RUN_RAW_BYTES // MIB} MiB",
-    ),
+    ("decisions/0001-runs", f"up to {limits.MAX_RUN_VERSIONS:,} versions and {mib(limits.MAX_RUN_RAW_BYTES)}"),
     ("decisions/0001-runs", f"exceed {kib(limits.MAX_RUN_DATA_BYTES)} is split"),
     ("decisions/0009-tail-and-index", f"until they take {kib(limits.MAX_TAIL_BYTES)}"),
     ("decisions/0013-two-passes", f"must fit its outbox, {kib(MAX_OUTBOX_BYTES)}"),
-]
+    ("algorithms", f"{kib(limits.MAX_STATE_BYTES)}, and {kib(MAX_OUTBOX_BYTES)} for all entries of an entity"),
+    ("algorithms", f"When they take more than {kib(MAX_OUTBOX_BYTES)}"),
+    ("algorithms", f"The tail holds the newest versions, up to {kib(limits.MAX_TAIL_BYTES)}"),
+    ("algorithms", f"at least {HISTORY.stop + len(NEW) - AGAIN} newer ones in its game"),
+    ("algorithms", {timedelta(minutes=2): "A lock expires after two minutes"}[DELIVERY.lock_limit]),
+    *[("algorithms", f"| `{algorithm}` |") for algorithm in ALGORITHMS],
+    ("publishing-functions", f"| {DELIVERY.lock_limit // timedelta(milliseconds=1)} |"),
+    ("publishing-functions", f"| {DELIVERY.default_ttl // timedelta(seconds=1)} |"),
+    ("tables", f"for more than {_READ_ONE_BY_ONE} of 1,000"),
+    ("side-effects", f"up to {limits.MAX_TRANSACTION_DOCUMENTS} documents or {mib(DOCUMENT_BYTES)}"),
+    ("side-effects", f"has up to {MAX_DOCUMENTS} documents of up to {mib(MAX_BYTES)} together"),
+    ("installation", "installs pydantic, msgpack, msgspec and zstandard"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("page", "sentence"), SENTENCES)
 def test_its_figure_is_that_of_the_code(page, sentence):
     assert sentence in " ".join(text(f"docs/{page}.md").split())
+
+
+def test_pictures_are_as_the_script_draws_them_and_each_is_shown_on_a_page():
+    drawn = {name: picture.svg() for name, picture in PICTURES.items()}
+    assert {file.stem: file.read_text() for file in FOLDER.glob("*.svg")} == drawn
+
+    shown = {link.rpartition("/")[2] for page in PAGES for link in links(page) if "pictures/" in link}
+    assert shown == {file.name for file in FOLDER.iterdir()}
+
+
+def test_the_handler_of_side_effects_is_that_of_the_sample_and_its_table_tells_of_no_loss():
+    page = text("docs/side-effects.md")
+    (shown,) = re.findall(r"```python\n(@handles.*?)```", page, re.DOTALL)
+    lines = {line.strip() for line in text("samples/invoices.py").splitlines()}
+    assert {line.strip() for line in shown.splitlines()} <= lines
+
+    rows = [row.strip("| ").split(" | ")[1:] for row in re.findall(r"^\| one .*\|$", page, re.MULTILINE)]
+    counts = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    assert len(counts) == 4
+    assert sum(int(each["kills"]) for each in counts) >= 200
+    assert {each[name] for each in counts for name in COLUMNS[-3:]} == {"0"}
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1200)
+def test_a_batch_whose_drivers_are_killed_leaves_nothing_wrong_either():
+    counts = drivers(["committing 2", "Round 0: recording in the ledger"])
+
+    assert counts.is_right
+    assert (counts.kills, counts.announced) == (2, counts.orders)
+    assert counts.swept > 0
 
 
 def first_column(page: str, heading: str) -> list[str]:
@@ -97,14 +141,8 @@ def first_column(page: str, heading: str) -> list[str]:
     return re.findall(r"^\| `?(\w+)`? \|", table, re.MULTILINE)
 
 
-EXIT_CODES = (
-    0,
-    failures.FAILED,
-    failures.WRONG_USAGE,
-    failures.TOO_MANY_DEAD_LETTERS,
-    failures.INTERRUPTED,
-    failures.TERMINATED,
-)
+EXIT_CODES = (0, failures.FAILED, failures.WRONG_USAGE, failures.TOO_MANY_DEAD_LETTERS, failures.INTERRUPTED,
+              failures.TERMINATED)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -132,46 +170,29 @@ def test_the_life_of_a_batch_has_every_status():
     assert drawn == {"begin", *(status.value for status in BatchStatus)}
 
 
-def test_bytes_are_counted_as_the_page_on_storage_says():
-    cases: list[tuple[str, Any, int]] = [
+@pytest.mark.parametrize(
+    ("kind", "value", "size"),
+    [
         ("text", "abc", 4 + 2 * 3),
         ("binary", b"abc", 4 + 3),
-        ("int64, double, datetime", Int64(1), 8),
-        ("int64, double, datetime", 1.5, 8),
-        ("int64, double, datetime", datetime(2026, 1, 1, tzinfo=UTC), 8),
+        *[
+            ("int64, double, datetime", value, 8)
+            for value in (Int64(1), 1.5, datetime(2026, 1, 1, tzinfo=UTC))
+        ],
         ("int32", 1, 4),
         ("guid", UUID(int=1), 16),
         ("boolean", True, 1),
-    ]
-    for kind, value, size in cases:
-        lines = [line for line in text("docs/storage.md").splitlines() if line.startswith(f"| {kind} |")]
-        (said,) = [line.split("|")[2] for line in lines]
-        assert said.split(",")[0].strip() in {"4", str(size)}
-        # 4, two keys of one character, 8 for the property and two for its name
-        assert row_bytes(Row("p", "r", "", {"N": value})) == 4 + 2 * 2 + 8 + 2 + size
+    ],
+)
+def test_bytes_are_counted_as_the_page_on_storage_says(kind: str, value: Any, size: int):
+    (said,) = re.findall(rf"^\| {kind} \| (\d+)", text("docs/storage.md"), re.MULTILINE)
+
+    assert said in {"4", str(size)}
+    # 4, two keys of one character, 8 for the property and two for its name
+    assert row_bytes(Row("p", "r", "", {"N": value})) == 4 + 2 * 2 + 8 + 2 + size
 
 
 ALGORITHMS_PAGE = text("docs/algorithms.md")
-TEXT = " ".join(ALGORITHMS_PAGE.split())
-
-
-def test_figures_of_algorithms_are_those_of_the_code():
-    state, outbox, settings = limits.MAX_STATE_BYTES // 1024, MAX_OUTBOX_BYTES // 1024, DeliverySettings()
-
-    for sentence in (
-        f"{state} KiB, and {outbox} KiB for all entries of an entity",
-        f"When they take more than {outbox} KiB",
-        f"The tail holds the newest versions, up to {limits.MAX_TAIL_BYTES // 1024} KiB",
-        f"at least {HISTORY.stop + len(NEW) - AGAIN} newer ones in its game",
-        {timedelta(minutes=2): "A lock expires after two minutes"}[settings.lock_limit],
-        *(f"| `{algorithm}` |" for algorithm in ALGORITHMS),
-    ):
-        assert sentence in TEXT
-    for default in (
-        settings.lock_limit // timedelta(milliseconds=1),
-        settings.default_ttl // timedelta(seconds=1),
-    ):
-        assert f"| {default} |" in text("docs/publishing-functions.md")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +213,7 @@ def test_as_many_messages_fit_a_round_as_it_says(algorithm, sentence):
     outcomes = Batch(world, "20260101T000000-abc123").first_pass(*shots)
 
     fitting = sum(outcome.status == "processed" for outcome in outcomes)
-    assert sentence.format(round(fitting, -2)) in TEXT
+    assert sentence.format(round(fitting, -2)) in " ".join(ALGORITHMS_PAGE.split())
 
 
 @pytest.mark.thorough
@@ -215,7 +236,6 @@ def test_all_options_of_tables_are_told():
 
     known = {name for options in _OPTIONS.values() for name in options}
     assert named & known == known - {"store", "table"}
-    assert f"for more than {_READ_ONE_BY_ONE} of 1,000" in text("docs/tables.md")
 
 
 INSTALLATION = text("docs/installation.md")
@@ -241,17 +261,10 @@ def test_what_an_extra_adds_is_told(extra, brings):
     assert all(f"`{name}`" in told for name in included)
 
 
-def test_the_core_and_each_extra_are_told():
-    core = {Requirement(line).name for line in setup_cfg()["options"]["install_requires"].split("\n") if line}
-
-    assert core == {"pydantic", "pydantic-core", "msgpack", "msgspec", "zstandard"}
-    assert "installs pydantic, msgpack, msgspec and zstandard" in " ".join(INSTALLATION.split())
+def test_each_extra_is_told_and_the_project_file_that_is_shown_allows_this_version():
     assert {extra for extra, _ in ROW.findall(INSTALLATION)} == set(extras())
 
-
-def test_the_project_file_that_it_shows_can_be_read_and_allows_this_version():
     (shown,) = re.findall(r"```toml\n(.*?)```", INSTALLATION, re.DOTALL)
-
     (dependency,) = tomllib.loads(shown)["project"]["dependencies"]
     assert Requirement(dependency).specifier.contains(setup_cfg()["metadata"]["version"])
 
@@ -298,34 +311,19 @@ def test_the_hook_of_the_linter_is_there_and_calls_the_command():
     assert ended.value.code == 0
 
 
-_LINK = re.compile(r"\[[^]]+\]\(([^)]+)\)")
+THREATS = [
+    [cell.strip() for cell in line.strip("|").split(" | ")]
+    for line in text("SECURITY.md").partition("## Threats")[2].partition("\n## ")[0].splitlines()
+    if line.startswith("| ")
+][1:]
 
 
-def rows() -> list[list[str]]:
-    """Return the cells of each threat."""
-    _, _, table = text("SECURITY.md").partition("## Threats")
-    lines = [line for line in table.partition("\n## ")[0].splitlines() if line.startswith("| ")]
-    found = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]]
-    assert len(found) > 10
-    return found
-
-
-def named_in(path: str) -> list[str]:
-    """Return the names of the tests in a file."""
-    tree = ast.parse((ROOT / path).read_text())
-    return [
-        each.name
-        for each in ast.walk(tree)
-        if isinstance(each, ast.FunctionDef) and each.name.startswith("test_")
-    ]
-
-
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0][:40])
-def test_each_promise_names_tests_that_hold_it(row):
-    _, promise, held_by, *_ = row
-
+@pytest.mark.parametrize(("threat", "promise", "held_by"), [row[:3] for row in THREATS])
+def test_each_promise_names_tests_that_hold_it(threat, promise, held_by):
+    assert len(THREATS) > 10
     assert promise, "a threat without a promise belongs into the last column of another"
-    assert _LINK.findall(held_by), f"no test holds: {promise}"
-    for path in _LINK.findall(held_by):
+    paths = re.findall(r"\[[^]]+\]\(([^)]+)\)", held_by)
+    assert paths, f"no test holds: {promise}"
+    for path in paths:
         assert path.startswith("tests/")
-        assert named_in(path), path
+        assert re.search(r"^(async )?def test_", text(path), re.MULTILINE), path

@@ -23,28 +23,26 @@ from scripts.site_pages import PLACES, pages_of
 from tests.docs.pages import PACKAGES, PAGES, ROOT, anchors, blocks, classes, exists, links, spans, text
 
 
+def target(page: str, link: str) -> Path:
+    path = link.partition("#")[0]
+    return ((ROOT / page).parent / path).resolve() if path else ROOT / page
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_its_links_lead_somewhere(page):
-    broken = []
     for link in links(page):
-        path, _, anchor = link.partition("#")
-        target = ((ROOT / page).parent / path) if path else ROOT / page
-        if not target.exists() or (anchor and anchor not in anchors(target)):
-            broken.append(link)
-
-    assert not broken
+        anchor = link.partition("#")[2]
+        assert target(page, link).exists(), link
+        assert not anchor or anchor in anchors(target(page, link)), link
 
 
 def test_every_page_is_reached_from_the_readme():
-    reached, waiting = set(), ["README.md"]
+    reached, waiting = set[str](), {"README.md"}
     while waiting:
         page = waiting.pop()
         reached.add(page)
-        for link in links(page):
-            target = ((ROOT / page).parent / link.partition("#")[0]).resolve()
-            name = str(target.relative_to(ROOT))
-            if name in PAGES and name not in reached:
-                waiting.append(name)
+        linked = {str(target(page, link).relative_to(ROOT)) for link in links(page)}
+        waiting |= (linked & set(PAGES)) - reached
 
     assert reached == set(PAGES)
 
@@ -77,14 +75,14 @@ def missing(page: str) -> list[str]:
     shown = set(_SHOWN.findall(text(page) + text("docs/project.md") + text("docs/comparison.md")))
     found = [path for name in (*PACKAGES, "docs", "scripts") for path in (ROOT / name).rglob("*.*")]
     files = [f"/{path.relative_to(ROOT)}" for path in (*found, *ROOT.glob("*.py"))]
-    return [
-        span
-        for span in spans(page)
-        if (
-            _PATH.fullmatch(span) and span.split("/")[0] in _FOLDERS and not list(ROOT.glob(span.rstrip("/")))
-        )
-        or (_FILE.fullmatch(span) and span not in shown and not any(f.endswith(f"/{span}") for f in files))
-    ]
+
+    def is_missing(span: str) -> bool:
+        if _PATH.fullmatch(span) and span.partition("/")[0] in _FOLDERS:
+            return not any(ROOT.glob(span.rstrip("/")))
+        is_file = _FILE.fullmatch(span) and span not in shown
+        return bool(is_file) and not any(file.endswith(f"/{span}") for file in files)
+
+    return list(filter(is_missing, spans(page)))
 
 
 def unknown(page: str) -> list[str]:
@@ -105,27 +103,15 @@ def _is_known(found: re.Match[str]) -> bool:
     return found[0].split(".")[1] in classes()[owner]
 
 
-@pytest.mark.parametrize("page", TODAY)
-def test_each_path_exists(page):
-    assert missing(page) == []
-
-
 @pytest.mark.parametrize("page", PAGES)
-def test_each_dotted_name_exists(page):
-    assert unknown(page) == []
+def test_each_path_and_each_dotted_name_exists(page):
+    assert (missing(page) if page in TODAY else [], unknown(page)) == ([], [])
 
 
 def test_what_does_not_exist_is_found(tmp_path):
     page = tmp_path / "page.md"
-    there = [
-        "runtime/spark/",
-        "port.py",
-        "raffle.py",
-        "runtime.Processor",
-        "Table.scan(None)",
-        "context.now",
-        "os.environ",
-    ]
+    there = ["runtime/spark/", "port.py", "raffle.py", "runtime.Processor", "Table.scan(None)", "context.now",
+             "os.environ"]  # fmt: skip
     paths = ["runtime/nowhere.py", "nowhere.py", "runtime/*/nowhere.py"]
     names = ["runtime.nowhere", "Nothing.at_all", "Table.nowhere", "context.then", "handlers.testing.nowhere"]
     page.write_text(" ".join(f"`{name}`" for name in [*there, *paths, *names]))
@@ -136,20 +122,12 @@ def test_what_does_not_exist_is_found(tmp_path):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_its_examples_import_is_there(page):
-    imported = [name for language, code in blocks(page) if language == "python" for name in _imports(code)]
+    trees = [ast.parse(code) for language, code in blocks(page) if language == "python"]
+    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    ours = [node for node in nodes if str(node.module).split(".")[0] in PACKAGES]
 
+    imported = [f"{node.module}.{each.name}" for node in ours for each in node.names]
     assert [name for name in imported if not exists(name)] == []
-
-
-def _imports(code: str) -> list[str]:
-    """Return what an example imports from this project's packages."""
-    nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom) and node.module]
-    return [
-        f"{node.module}.{each.name}"
-        for node in nodes
-        for each in node.names
-        if str(node.module).split(".")[0] in PACKAGES
-    ]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -196,9 +174,11 @@ GENERATED = {f"reference/{name}" for name in REFERENCE}
 """What is written for the site alone."""
 
 
+NAVIGATION = text("mkdocs.yml").partition("\nnav:\n")[2].partition("\n\n")[0]
+
+
 def in_navigation() -> list[str]:
-    navigation = text("mkdocs.yml").partition("\nnav:\n")[2].partition("\n\n")[0]
-    found = re.findall(r"[\w./-]+(?:\.md|/\*)$", navigation, re.MULTILINE)
+    found = re.findall(r"[\w./-]+(?:\.md|/\*)$", NAVIGATION, re.MULTILINE)
     return [page for each in found for page in ([each] if each.endswith(".md") else pages_of(each[:-2]))]
 
 
@@ -207,14 +187,7 @@ def test_every_page_is_in_its_navigation_once_and_first_what_a_newcomer_reads():
 
     assert sorted(in_navigation()) == sorted({*places, *GENERATED})
     assert in_navigation()[:3] == ["index.md", "tutorial.md", "installation.md"]
-    assert (
-        len(
-            re.findall(
-                r"^  - ", text("mkdocs.yml").partition("\nnav:\n")[2].partition("\n\n")[0], re.MULTILINE
-            )
-        )
-        <= 7
-    )
+    assert len(re.findall(r"^  - ", NAVIGATION, re.MULTILINE)) <= 7
 
 
 def test_every_page_of_the_reference_is_written_and_the_help_of_every_command_is_in_it_at_80_columns():

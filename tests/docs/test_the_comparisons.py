@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import sysconfig
 from pathlib import Path
 
 import pytest
@@ -34,12 +33,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a Python with the compared libraries, which no other test needs."""
-    place = tmp_path_factory.mktemp("peers")
-    made = Environment(place)
-    made.install("dbos", "eventsourcing")
-    (packages,) = place.glob("lib/python*/site-packages")
-    (packages / "installed.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
-    return made.python
+    return Environment.beside(tmp_path_factory.mktemp("peers"), "dbos", "eventsourcing")
 
 
 def test_pages_are_short_and_linked_and_say_which_code_is_not_run():

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.algorithms.play import ONE_GAME, MeteredTable, shots, ticking_clock
 from benchmarks.games import game_id
-from eventstore import Operation, Row, drive
+from eventstore import Operation, drive
 from handlers import App
 from runtime.algorithms.choice import Dependencies, make_batch_algorithms
 from runtime.ledger.batch import BatchContext
@@ -17,21 +17,16 @@ from runtime.versions.limits import MAX_STATE_BYTES
 from samples.shooting_range.handlers import ShootingRange
 from tests.docs.pages import text
 
-GAME = game_id(0)
-KEY = f"ShootingRange-{GAME}"
+GAME, thorough = game_id(0), pytest.mark.thorough
 
 
 class Cost(NamedTuple):
-    """What a batch asked of the table."""
-
     requests: int
     rows_read: int
     rows_written: int
 
 
 class RowMeter(MeteredTable):
-    """A table that also counts the rows that are written."""
-
     rows_written = 0
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
@@ -39,8 +34,8 @@ class RowMeter(MeteredTable):
         return await super().transact(partition_key, operations)
 
 
-def play(sizes: Iterable[int]) -> tuple[RowMeter, list[Cost]]:
-    """Process batches of these sizes, and return the table with what each of them cost."""
+def play(sizes: Iterable[int]) -> list[Cost]:
+    """Process batches of these sizes, and return the cost of each."""
     table, app, clock = RowMeter(), App(ShootingRange), ticking_clock()
     (handler,) = app.handlers.values()
     costs: list[Cost] = []
@@ -55,11 +50,7 @@ def play(sizes: Iterable[int]) -> tuple[RowMeter, list[Cost]]:
         after = Cost(table.requests, table.rows_read, table.rows_written)
         costs.append(Cost(*(now - then for now, then in zip(after, before, strict=True))))
         played += size
-    return table, costs
-
-
-def rows(table: MeteredTable) -> tuple[Row, ...]:
-    return drive(table.scan(None)).rows
+    return costs
 
 
 PAGE = re.sub(r"(?<=\w)\n(?=\w)", " ", text("docs/performance.md"))
@@ -74,11 +65,11 @@ def shown(label: str) -> list[float]:
     return [float(cell.replace(",", "")) for cell in line.split("|")]
 
 
-@pytest.mark.thorough
+@thorough
 def test_its_table_has_what_such_games_cost():
     per_message = []
     for size, batches in HISTORIES.items():
-        costs = play([size] * batches)[1]
+        costs = play([size] * batches)
         per_message.append([sum(column) / (size * batches) for column in zip(*costs, strict=True)])
     requests, read, written = zip(*per_message, strict=True)
     rows = [one + other for one, other in zip(read, written, strict=True)]
@@ -94,9 +85,9 @@ def test_its_table_has_what_such_games_cost():
     )
 
 
-@pytest.mark.parametrize(("size", "versions"), [(1, 60), pytest.param(50, 150, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(("size", "versions"), [(1, 60), pytest.param(50, 150, marks=thorough)])
 def test_the_tail_holds_as_many_versions_as_it_says(size, versions):
-    costs = play([size] * 200)[1]
+    costs = play([size] * 200)
     first_run = next(number for number, cost in enumerate(costs) if cost.rows_written == 3)
 
     assert first_run * size == versions
@@ -106,22 +97,16 @@ def test_the_tail_holds_as_many_versions_as_it_says(size, versions):
 
 @pytest.mark.parametrize(
     ("messages", "rows_written"),
-    [
-        (400, 1),
-        (401, 3),
-        *(pytest.param(*each, marks=pytest.mark.thorough) for each in [(8192, 3), (10_000, 4)]),
-    ],
+    [(400, 1), (401, 3), *(pytest.param(*each, marks=thorough) for each in [(8192, 3), (10_000, 4)])],
 )
 def test_a_batch_writes_as_many_rows_as_it_says(messages, rows_written):
-    assert play([messages])[1] == [Cost(requests=2, rows_read=0, rows_written=rows_written)]
+    assert play([messages]) == [Cost(requests=2, rows_read=0, rows_written=rows_written)]
 
 
 def test_the_page_on_sizing_has_its_figures():
     page = " ".join(text("docs/how-to/sizing-and-cost.md").split())
-    algorithms = re.findall(
-        r"^\| requests, new message .*?\| (.*) \|$", text("docs/algorithms.md"), re.MULTILINE
-    )
-    requests = [int(cell) for row in algorithms for cell in row.split(" | ")]
+    rows = re.findall(r"^\| requests, new message .*?\| (.*) \|$", text("docs/algorithms.md"), re.MULTILINE)
+    requests = [int(cell) for row in rows for cell in row.split(" | ")]
     daily, hourly, single = (2 * 30 * each for each in (20_000, 24 * 20_000, 1_000_000))
 
     for sentence in (

@@ -1,5 +1,6 @@
 """Every command and every program of README and docs/ runs as it stands, and prints what the page tells."""
 
+import itertools
 import json
 import re
 import shutil
@@ -7,34 +8,37 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyarrow import parquet
 
 from eventstore import connect, drive
 from runtime import Envelope, Output, Processor
 from runtime.cli.checks import load_app
 from runtime.cli.commands.project import template
 from tests.docs.pages import PAGES
-from tests.docs.pasting import beside_the_project, paste, statuses, write_files, write_raffle
+from tests.docs.pasting import beside_the_project, of_outcomes, paste, statuses, write_files, write_raffle
 from tests.docs.running import Reader, follow
 from tests.plugins.spark import Workplace
 from tests.support.done_batches import games, make_batch
 from tests.unit.cli.stores import on_store, play
 
-OTHERS = {"docs/event-store.md"}
-"""The page whose programs tests/unit/eventstore/test_the_documentation.py runs, without Spark.
-
-Those of docs/compare are run by tests/docs/test_the_comparisons.py.
-"""
-
+# tests/unit/eventstore/test_the_documentation.py runs the programs of docs/event-store.md, and test_the_comparisons.py
+# those of docs/compare.
+OTHERS = ("docs/decisions", "docs/compare/", "docs/event-store.md")
 QUICK = {
     "docs/determinism.md",
     "docs/tutorial.md",
     "docs/how-to/web-hook.md",
     "docs/how-to/sizing-and-cost.md",
 }
+
+
+@pytest.fixture
+def place(workplace: Workplace) -> Workplace:
+    """Return the folder of the session, emptied."""
+    for path in workplace.path.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return workplace
 
 
 def played(place: Workplace) -> None:
@@ -55,10 +59,8 @@ def raffled(place: Workplace) -> None:
             processor = Processor(load_app("raffle:app"), await store.table("raffle"), publish)
             for line in (place.path / "raffle.jsonl").read_text().splitlines():
                 row = json.loads(line)
-                body = json.dumps(row["body"])
-                await processor.process(
-                    Envelope.of(row["message_id"], row["type"], body, sequence=row["sequence"])
-                )
+                sent = row["message_id"], row["type"], json.dumps(row["body"])
+                await processor.process(Envelope.of(*sent, sequence=row["sequence"]))
 
     with place.at_work():
         drive(enter())
@@ -71,12 +73,13 @@ def project(place: Workplace) -> None:
         (place.path / name).write_text(content)
 
 
+BATCH = "20260301T120000-3f9a1c"
+
+
 def batch(place: Workplace) -> None:
     """Publish a batch of games."""
     with place.at_work():
-        make_batch(
-            "sqlite:///store.db", place.path / "outcomes", games(6, 6), batch_id="20260301T120000-3f9a1c"
-        )
+        make_batch("sqlite:///store.db", place.path / "outcomes", games(6, 6), batch_id=BATCH)
 
 
 BEFORE: dict[str, Callable[[Workplace], None]] = {
@@ -143,39 +146,32 @@ PRINTED: dict[str, tuple[str, ...]] = {
     [
         pytest.param(page, marks=[] if page in QUICK else [pytest.mark.thorough])
         for page in PAGES
-        if page not in OTHERS and not page.startswith(("docs/decisions", "docs/compare/"))
+        if not page.startswith(OTHERS)
     ],
 )
-def test_what_it_shows_runs(workplace: Workplace, page: str):
-    for path in workplace.path.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    BEFORE.get(page, lambda _: None)(workplace)
-    write_files(page, workplace.path)
-    reader = Reader(workplace)
+def test_what_it_shows_runs(place: Workplace, page: str):
+    BEFORE.get(page, lambda _: None)(place)
+    write_files(page, place.path)
+    reader = Reader(place)
 
     follow(page, reader)
 
     missing = [line for line in PRINTED.get(page, ()) if not re.search(line, reader.printed, re.MULTILINE)]
     assert not missing, f"{missing} in\n{reader.printed}"
-    AFTER.get(page, lambda _: None)(workplace.path)
+    AFTER.get(page, lambda _: None)(place.path)
 
 
-def _pass(folder: Path, tests: str, count: int) -> None:
+def _testing(folder: Path, count: int = 5) -> None:
     """Run the tests that a page shows."""
-    told = paste(f"python -m pytest -q -p no:cacheprovider {tests}", folder, beside_the_project())
+    told = paste("python -m pytest -q -p no:cacheprovider test_raffle.py", folder, beside_the_project())
     assert f"{count} passed" in told
 
 
 def _project(folder: Path) -> None:
-    """Four versions, one winner, and three duplicates."""
-    _pass(folder, "test_raffle.py", 2)
+    _testing(folder, 2)
     assert statuses(folder / "outcomes") == ["duplicate"] * 3 + ["processed"] * 4
-    outputs = [each for row in _rows(folder / "outcomes") for each in row["outputs"]]
-    assert len({each["message_id"] for each in outputs}) == 1
-
-
-def _testing(folder: Path) -> None:
-    _pass(folder, "test_raffle.py", 5)
+    outputs = itertools.chain.from_iterable(of_outcomes(folder / "outcomes", "outputs"))
+    assert len({each["message_id"] for each in outputs}) == 1  # there is one winner
 
 
 def _publishing(folder: Path) -> None:
@@ -187,11 +183,7 @@ def _publishing(folder: Path) -> None:
 
 def _side_effects(folder: Path) -> None:
     assert {path.parent.name for path in (folder / "documents").rglob("*invoice.pdf")} == {"Bob"}
-
-
-def _rows(folder: Path) -> list[dict[str, Any]]:
-    files = [file for file in sorted(folder.rglob("*.parquet")) if "_staging" not in file.parts]
-    return [row for file in files for row in parquet.ParquetFile(file).read().to_pylist()]
+    assert paste("python labels.py", folder, beside_the_project()).splitlines() == ["Shipped True"]
 
 
 AFTER: dict[str, Callable[[Path], None]] = {
@@ -201,3 +193,21 @@ AFTER: dict[str, Callable[[Path], None]] = {
     "docs/testing.md": _testing,
 }
 """What a page leaves behind."""
+
+
+@pytest.mark.thorough
+def test_what_is_held_is_not_cut_by_rules_on_the_command_line(place):
+    played(place)
+    table = ["--store", "sqlite:///store.db", "--table", "games"]
+    assert place.consistent("truncate", "--policy", "set", *table, "--hold").returncode == 0
+
+    rules = [*table, "--older-than", "0s", "--allow-young", "--allow-undated", "--report", "report"]
+    done, again = (
+        place.consistent("truncate", *rules, "--yes", "--json"),
+        place.consistent("truncate", *rules),
+    )
+
+    document = json.loads(done.stdout)
+    assert (document["streams"], document["cut"], document["held"]) == (3, 0, {"hold": 3})
+    assert (document["rows"], document["requests_per_row"]) == (0, None)
+    assert (again.returncode, "report exists" in again.stderr) == (2, True)

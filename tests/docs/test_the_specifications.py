@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import classes, top_level
+from tests.docs.pages import classes, defined
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "tla"
@@ -20,20 +20,12 @@ RESULTS = {
     for name, violated in re.findall(r"(?:^|(?:; |\| ))(?:(\w+?):? )?(?:`(\w+)`|[\d,]+)", row)
 }
 """The configurations, each with the invariant that it violates, or with none."""
-WITHOUT_MISTAKE = [name for name in NAMES if 'Mistake = "none"' in (FOLDER / f"{name}.cfg").read_text()]
-WITH_MISTAKE = sorted(set(NAMES) - set(WITHOUT_MISTAKE))
+WITH_MISTAKE = [name for name in NAMES if 'Mistake = "none"' not in (FOLDER / f"{name}.cfg").read_text()]
 
 
 def expected(name: str) -> str:
     violated = re.match(r"\\\* Must fail: (\w+)\.$", (FOLDER / f"{name}.cfg").read_text(), re.MULTILINE)
     return violated[1] if violated else ""
-
-
-def check(*arguments):
-    return subprocess.run(
-        [sys.executable, ROOT / "scripts" / "check_tla.py", *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
 
 
 @pytest.mark.thorough
@@ -43,7 +35,10 @@ def test_tlc_finds_what_is_expected():
         "StateBased_AppendWithoutCAS": "violates AtMostOneStateChange",
         "TokenBased_NoCheckpoint": "violates ConsistentOutput",
     }
-    done = check(*results)
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "check_tla.py", *results],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
 
     assert done.returncode == 0, done.stdout + done.stderr
     for name, found in results.items():
@@ -62,29 +57,23 @@ def test_the_steps_of_the_code_that_it_names_exist():
     named = [
         name for line in table.splitlines() for name in re.findall(r"`([\w.]+)`", line.rpartition("| ")[2])
     ]
-    known = set(classes()).union(*classes().values(), *map(top_level, (ROOT / "runtime").rglob("*.py")))
+    known = set(classes()).union(*classes().values(), defined("runtime"))
 
     assert {part for name in named for part in name.split(".")} <= known
 
 
-@pytest.mark.parametrize("name", WITHOUT_MISTAKE)
-def test_without_a_mistake_everything_is_checked(name):
-    text = (FOLDER / f"{name}.cfg").read_text()
-    specification = (FOLDER / f"{name.partition('_')[0]}.tla").read_text()
+@pytest.mark.parametrize("name", NAMES)
+def test_a_configuration_checks_everything_or_names_an_invariant_that_its_mistake_violates(name):
+    text, family = (FOLDER / f"{name}.cfg").read_text(), FOLDER / name.partition("_")[0]
+    specification, without = family.with_suffix(".tla").read_text(), family.with_suffix(".cfg").read_text()
+    (mistake,) = re.findall(r'Mistake = "([^"]+)"', text)
 
+    if name in WITH_MISTAKE:
+        assert f"INVARIANTS\n    {expected(name)}\n" in text
+        assert f"    {expected(name)}\n" in without
+        assert f'"{mistake}"' in specification
+        return
     assert text.startswith("\\* Must hold.\n")
     assert len(re.findall(r"^PROPERTIES\n    Every(?:Message|Batch)Is\w+$", text, re.MULTILINE)) == 1
     for invariant in re.findall(r"^    (\w+)$", text, re.MULTILINE):
         assert re.search(rf"^{invariant} ==", specification, re.MULTILINE)
-
-
-@pytest.mark.parametrize("name", WITH_MISTAKE)
-def test_with_a_mistake_an_invariant_is_named_that_the_algorithm_without_it_keeps(name):
-    text = (FOLDER / f"{name}.cfg").read_text()
-    family = name.partition("_")[0]
-    (violated,) = re.findall(r"\A\\\* Must fail: (\w+)\.$", text, re.MULTILINE)
-    (mistake,) = re.findall(r'Mistake = "([^"]+)"', text)
-
-    assert f"INVARIANTS\n    {violated}\n" in text
-    assert f"    {violated}\n" in (FOLDER / f"{family}.cfg").read_text()
-    assert f'"{mistake}"' in (FOLDER / f"{family}.tla").read_text()

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import sys
-import sysconfig
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -14,17 +13,8 @@ from typing import Any
 import pytest
 
 from runtime.cli.commands.project import template
-from tests.docs.pages import ROOT
-from tests.docs.pasting import (
-    bare_environment,
-    beside_the_project,
-    marked,
-    on_free_ports,
-    paste,
-    statuses,
-    write_files,
-    write_raffle,
-)
+from tests.docs import pasting
+from tests.docs.pasting import bare_environment, beside_the_project, marked, paste, statuses, write_files
 from tests.docs.test_links_and_names import in_navigation
 from tests.packaging.building import Environment, copy_tree
 from tests.plugins.azurite import needed_azurite
@@ -108,20 +98,26 @@ FIRST = ["duplicate"] * 3 + ["processed"] * 4
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Give a folder with the files that the README shows."""
+    """Return a folder with the files that the README shows, and those of the page on clusters."""
     made = tmp_path / "raffle"
     made.mkdir()
-    write_raffle(made)
+    pasting.write_raffle(made)
+    write_files(CLUSTER, made)
     return made
 
 
-def test_the_sample_runs_on_azurite(folder):
-    programs = Path(needed_azurite("table")).parent
-    (folder / "node_modules").mkdir()
-    (folder / "node_modules" / ".bin").symlink_to(programs)
-    commands = on_free_ports("".join(marked("docs/azurite.md", "run")), 10102)
+def run(kind: str, folder: Path, *ports: int, page: str = CLUSTER) -> str:
+    """Run the commands of a kind, with Azurite on the path and other ports, and return what they print."""
+    commands, environment = "".join(marked(page, kind)), beside_the_project()
+    environment["PATH"] += os.pathsep + str(Path(needed_azurite("table")).parent)
+    return paste(pasting.on_free_ports(commands, *ports), folder, environment)
 
-    told = paste(commands, folder, beside_the_project())
+
+def test_the_sample_runs_on_azurite(folder):
+    (folder / "node_modules").mkdir()
+    (folder / "node_modules" / ".bin").symlink_to(Path(needed_azurite("table")).parent)
+
+    told = run("run", folder, 10102, page="docs/azurite.md")
 
     assert (folder / "azurite-data").is_dir()
     assert statuses(folder / "outcomes").count("processed") > 800
@@ -129,37 +125,19 @@ def test_the_sample_runs_on_azurite(folder):
     assert "LeaderBoard" in told
 
 
-def test_a_driver_program_is_submitted_on_one_machine(folder):
-    write_files(CLUSTER, folder)
-    (command,) = marked(CLUSTER, "local")
+@pytest.mark.parametrize(
+    ("kind", "ports", "printed", "duplicates"),
+    [
+        ("local", [], ["Won"], 0),
+        ("cluster", [7077, 8080, 8081, 10102], ["Won"], 7),
+        ("connect", [15002], [r"duplicate\W+7\b", r"(?s)(\| *Raffle *\|.*){4}"], 7),
+    ],
+)
+def test_a_driver_program_is_submitted_and_commands_run(folder, kind, ports, printed, duplicates):
+    told = run(kind, folder, *ports)
 
-    told = paste(command, folder, beside_the_project())
-
-    assert "Won" in told
-    assert statuses(folder / "outcomes") == FIRST
-
-
-def test_a_standalone_cluster_runs_a_driver_program_and_a_command(folder):
-    write_files(CLUSTER, folder)
-    (commands,) = marked(CLUSTER, "cluster")
-    environment = beside_the_project()
-    environment["PATH"] += os.pathsep + str(Path(needed_azurite("table")).parent)
-
-    told = paste(on_free_ports(commands, 7077, 8080, 8081, 10102), folder, environment)
-
-    assert "Won" in told
-    assert statuses(folder / "outcomes") == sorted(FIRST + ["duplicate"] * 7)
-
-
-def test_a_server_of_spark_connect_runs_commands_and_a_program(folder):
-    write_files(CLUSTER, folder)
-    (commands,) = marked(CLUSTER, "connect")
-
-    told = paste(on_free_ports(commands, 15002), folder, beside_the_project())
-
-    assert statuses(folder / "outcomes") == sorted(FIRST + ["duplicate"] * 7)
-    assert re.search(r"duplicate\W+7\b", told)
-    assert len(re.findall(r"\| *Raffle *\|", told)) == 4
+    assert [each for each in printed if not re.search(each, told)] == []
+    assert statuses(folder / "outcomes") == sorted(FIRST + ["duplicate"] * duplicates)
 
 
 def test_a_wheel_is_built_for_a_platform(tmp_path):
@@ -203,15 +181,11 @@ def test_airflow_retries_only_what_may_succeed(project, monkeypatch):
     # Given Airflow's decorators, which keep the function of the task
     tasks: list[Any] = []
     failed = type("AirflowFailException", (Exception,), {})
-    sdk = SimpleNamespace(
-        dag=lambda **_: lambda dag: dag, task=lambda **_: lambda task: partial(tasks.append, task)
-    )
-    for name, module in {
-        "": sdk,
-        ".sdk": sdk,
-        ".sdk.exceptions": SimpleNamespace(AirflowFailException=failed),
-    }.items():
-        monkeypatch.setitem(sys.modules, f"airflow{name}", module)
+    task = lambda **_: lambda task: partial(tasks.append, task)  # noqa: E731 - as Airflow's
+    sdk = SimpleNamespace(dag=lambda **_: lambda dag: dag, task=task)
+    errors = SimpleNamespace(AirflowFailException=failed)
+    for name, module in {"airflow": sdk, "airflow.sdk": sdk, "airflow.sdk.exceptions": errors}.items():
+        monkeypatch.setitem(sys.modules, name, module)
     for name, value in beside_the_project().items():
         monkeypatch.setenv(name, value)
     (code,) = marked(DAILY, "airflow")
@@ -243,13 +217,8 @@ json.dump([cell.outputs for cell in notebook.cells], open("outputs.json", "w"))
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a Python with a kernel for notebooks that finds what is installed here too."""
-    folder = tmp_path_factory.mktemp("kernel")
-    made = Environment(folder)
-    made.install("ipykernel", "nbclient")
-    (packages,) = folder.glob("lib/python*/site-packages")
-    (packages / "installed.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
-    return made.python
+    """Return a Python with a kernel for notebooks."""
+    return Environment.beside(tmp_path_factory.mktemp("kernel"), "ipykernel", "nbclient")
 
 
 def shown(outputs: list[dict[str, object]]) -> str:
@@ -260,7 +229,7 @@ def shown(outputs: list[dict[str, object]]) -> str:
 def test_the_cells_of_the_notebook_do_what_the_page_says(python, tmp_path):
     folder = tmp_path / "notebook"
     folder.mkdir()
-    write_raffle(folder)
+    pasting.write_raffle(folder)
     (folder / "cells.json").write_text(json.dumps(marked("docs/jupyter.md", "cell")))
     (folder / "execute.py").write_text(EXECUTE)
     environment = {**bare_environment(), "HOME": str(tmp_path)}

@@ -1,12 +1,12 @@
 """What the README claims: its picture, its figures, its length, and where its comparisons can be checked."""
 
 import re
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from eventstore import drive
-from handlers import App
 from runtime import Envelope, Outcome
 from runtime.algorithms.choice import Dependencies, make_batch_algorithms
 from runtime.cli.commands.project import template
@@ -24,39 +24,30 @@ CORES = 2
 
 
 def drawn(left: float) -> list[str]:
-    """Return the texts of the picture that stand from a place on, by their rows: what the log or the outcomes show."""
-    texts = [each for each in ET.parse(PICTURE).iter(f"{SVG}text") if 78 < float(each.get("y", 0)) < 340]
-    texts = [each for each in texts if left <= float(each.get("x", 0)) < left + 200]
+    """Return the rows of text in a column of the picture, which show the log or the outcomes."""
     rows: dict[str, list[str]] = {}
-    for each in texts:
-        rows.setdefault(each.get("y", ""), []).append(each.text or "")
+    for each in ET.parse(PICTURE).iter(f"{SVG}text"):
+        if 78 < float(each.get("y", 0)) < 340 and left <= float(each.get("x", 0)) < left + 200:
+            rows.setdefault(each.get("y", ""), []).append(each.text or "")
     return [" ".join(row) for row in rows.values()]
-
-
-def raffle() -> App:
-    names: dict[str, App] = {"__name__": "raffle"}  # type: ignore[dict-item] # a module has its name beside its app
-    exec(template("raffle")["raffle.py"], names)
-    return names["app"]
 
 
 def handled(log: list[str]) -> list[Outcome]:
     """Handle the deliveries of a log as a batch does: stream by stream, each in the order of its ids."""
-    app, table = raffle(), memory_table()
+    names: dict[str, Any] = {"__name__": "raffle"}
+    exec(template("raffle")["raffle.py"], names)
+    app, table = names["app"], memory_table()
     (handler,) = app.handlers.values()
     algorithms = make_batch_algorithms("state-based", Dependencies(app, table, table))
-    outcomes: list[Outcome] = []
-    for stream in ("spring", "autumn"):
-        deliveries = [
-            prepare(
-                handler,
-                stream,
-                Envelope.of(message_id, kind, f'{{"raffle": "{stream}", "name": "{message_id}"}}'),
-            )
-            for message_id, kind, raffle, *_ in sorted(line.split() for line in log)
-            if raffle == stream
-        ]
-        outcomes += drive(algorithms["Raffle"].process(stream, deliveries))
-    return outcomes
+    deliveries: dict[str, list[Any]] = {"spring": [], "autumn": []}
+    for message_id, kind, stream, *_ in sorted(line.split() for line in log):
+        sent = Envelope.of(message_id, kind, f'{{"raffle": "{stream}", "name": "{message_id}"}}')
+        deliveries[stream].append(prepare(handler, stream, sent))
+    return [
+        outcome
+        for stream, each in deliveries.items()
+        for outcome in drive(algorithms["Raffle"].process(stream, each))
+    ]
 
 
 def test_its_picture_shows_what_happens_to_its_log():
@@ -105,12 +96,9 @@ def test_its_figures_are_those_of_the_code_and_of_the_benchmarks():
     )
     one, three, fifty = (f"{round(int(rate.replace(',', '')), -3):,}" for rate in rates)
 
+    assert len(README.splitlines()) <= 120
     assert f"objects whose state exceeds {MAX_STATE_BYTES // 1024} KiB" in README
     assert f"two cores handle some [{one}, {three} or {fifty} messages/s]" in README
-
-
-def test_it_is_short():
-    assert len(README.splitlines()) <= 120
 
 
 def test_the_page_on_projects_shows_the_files_of_a_new_one():

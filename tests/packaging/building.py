@@ -1,9 +1,9 @@
 """Building the distributions, away from the working tree and without the network; and environments to install into."""
 
-import json
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import venv
 from pathlib import Path
@@ -18,32 +18,19 @@ def copy_tree(folder: Path) -> Path:
     return Path(shutil.copytree(REPOSITORY, folder / "tree", ignore=_LEFT_OUT))
 
 
-def build_sdist(tree: Path) -> Path:
-    """Build the source distribution of a tree, with the setuptools that is installed here."""
-    return _build("sdist", tree)
-
-
-def build_wheel(sdist: Path, folder: Path) -> Path:
-    """Build the wheel from the source distribution."""
+def unpacked(sdist: Path, folder: Path) -> Path:
     with tarfile.open(sdist) as archive:
         if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and newer
             archive.extraction_filter = tarfile.data_filter
         archive.extractall(folder)
-    return _build("wheel", folder / sdist.name.removesuffix(".tar.gz"))
+    return folder / sdist.name.removesuffix(".tar.gz")
 
 
-def _build(what: str, tree: Path) -> Path:
-    """Call the build back-end as pip does without build isolation."""
+def build(what: str, tree: Path) -> Path:
+    """Build the `sdist` or `wheel` of a tree by its back-end, as pip does without build isolation."""
     out = tree.with_name(what)
     program = f"from setuptools import build_meta; build_meta.build_{what}({str(out)!r})"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tree,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    Environment.run(sys.executable, "-c", program, folder=tree)
     (built,) = out.iterdir()
     return built
 
@@ -57,22 +44,21 @@ class Environment:
         self.consistent = folder / "bin" / "consistent"
 
     def install(self, *what: str, folder: Path | None = None) -> None:
-        constraints = str(REPOSITORY / "constraints.txt")
-        pip: list[str | Path] = [
-            self.python,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-input",
-            "-c",
-            constraints,
-        ]
-        self.run(*pip, *what, folder=folder)
+        options = ["--quiet", "--no-input", "-c", REPOSITORY / "constraints.txt"]
+        self.run(self.python, "-m", "pip", "install", *options, *what, folder=folder)
 
     def packages(self) -> set[str]:
-        listed = self.run(self.python, "-m", "pip", "list", "--format", "json")
-        return {package["name"].replace("_", "-") for package in json.loads(listed)}
+        listed = self.run(self.python, "-m", "pip", "list", "--format", "freeze")
+        return {line.partition("==")[0].replace("_", "-") for line in listed.splitlines()}
+
+    @classmethod
+    def beside(cls, folder: Path, *packages: str) -> Path:
+        """Return a Python with these packages, which also finds what is installed here."""
+        made = cls(folder)
+        made.install(*packages)
+        (installed,) = folder.glob("lib/python*/site-packages")
+        (installed / "here.pth").write_text(f"{REPOSITORY}\n{sysconfig.get_path('purelib')}\n")
+        return made.python
 
     @staticmethod
     def run(*command: str | Path, folder: Path | None = None) -> str:

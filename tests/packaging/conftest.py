@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.building import build_sdist, build_wheel, copy_tree
+from tests.packaging.building import build, copy_tree, unpacked
 
 
 @pytest.fixture(scope="session")
@@ -14,9 +14,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def sdist(tree: Path) -> Path:
-    return build_sdist(tree)
+    return build("sdist", tree)
 
 
 @pytest.fixture(scope="session")
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(sdist, tmp_path_factory.mktemp("wheel"))
+    return build("wheel", unpacked(sdist, tmp_path_factory.mktemp("wheel")))

@@ -10,15 +10,6 @@ GAME = "7d444840-9dc0-11d1-b245-5ffdce74fad2"
 AT_SEVEN: dict[str, Any] = {"game_id": GAME, "position": 7}
 
 
-def try_handlers() -> None:
-    """Test handlers as their author does."""
-    from handlers.testing import HandlerSpec
-    from samples.shooting_range.handlers import FireAt, Hit, ShootingRange, StartNewRound
-
-    shooting_range = HandlerSpec(ShootingRange).given(StartNewRound(**AT_SEVEN))
-    shooting_range.when(FireAt(**AT_SEVEN)).then(publishes=[Hit]).redelivered()
-
-
 def consume(url: str) -> None:
     """Handle a message that starts a round, and two deliveries of a shot; print what came of it."""
     print(*asyncio.run(_consume(url)))

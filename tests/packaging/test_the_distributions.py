@@ -49,13 +49,7 @@ def test_the_source_distribution_holds_the_packages_and_what_builds_and_describe
     with tarfile.open(sdist) as archive:
         files = {member.name.removeprefix(f"{NAME}/") for member in archive.getmembers() if member.isfile()}
 
-    described = {
-        "LICENSE",
-        "PKG-INFO",
-        "README.md",
-        "pyproject.toml",
-        "setup.cfg",
-    }
+    described = {"LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg"}
     assert {name for name in files if ".egg-info/" not in name} == sources() | described
 
 
@@ -87,22 +81,14 @@ def test_the_command_is_installed(wheel):
     assert entry_points.split() == ["[console_scripts]", "consistent", "=", "runtime.cli:main"]
 
 
-def test_the_command_line_prints_it(capsys):
+def test_the_command_line_the_changelog_and_the_documents_name_its_version(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
 
     assert ended.value.code == 0
     assert capsys.readouterr().out == f"consistent-messaging {VERSION}\n"
-
-
-def test_the_newest_section_of_the_changelog_but_for_what_is_unreleased_is_its_own():
     sections = re.findall(r"^## (.*)$", (REPOSITORY / "CHANGELOG.md").read_text(), re.MULTILINE)
-
     newest = next(section for section in sections if section != "[Unreleased]")
     assert re.fullmatch(rf"{re.escape(VERSION)} - \d{{4}}-\d\d-\d\d", newest)
-
-
-def test_the_hook_that_the_documents_show_has_its_tag():
     page = (REPOSITORY / "docs" / "determinism.md").read_text()
-
-    assert re.findall(r"rev: (\S+)", page) == [f"v{VERSION}"]
+    assert re.findall(r"rev: (\S+)", page) == [f"v{VERSION}"]  # of the hook

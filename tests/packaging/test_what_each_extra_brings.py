@@ -45,21 +45,11 @@ def folder(played: Path, tmp_path: Path) -> Path:
     return shutil.copytree(played, tmp_path, dirs_exist_ok=True)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("url", ["memory:", "sqlite:///games.db"])
-def test_handlers_are_tested_and_run_with_the_core_alone(tmp_path, url):
-    done = told([], tmp_path, f"try_handlers(); consume({url!r})")
-
-    assert done.split() == ["processed", "Hit", "processed", "Hit", "duplicate"]
-
-
 BATCHES = "from runtime.spark import run_batch"
-TABLE_SERVICE = (
-    "from eventstore import connect; connect('azurite'); connect('https://a.table.core.windows.net')"
-)
+TABLE_SERVICE = "from eventstore import connect; connect('azurite')"
 EXPLORER = (
     "from runtime.explore import Explorer; from runtime.outcome_files import OutcomeFiles; import pyarrow, uvicorn; "
-    "print(Explorer('sqlite:///games.db', 'games').token)"
+    "Explorer('sqlite:///games.db', 'games')"
 )
 DETERMINISM = (
     "from handlers.testing import check_determinism; from samples.shooting_range import app; "
@@ -68,32 +58,22 @@ DETERMINISM = (
 
 
 @pytest.mark.parametrize(
-    ("installed", "program", "what", "extra"),
+    ("program", "what", "extra", "is_enough"),
     [
-        ([], BATCHES, "MissingExtraError: Batches on Spark need pyspark", "spark"),
-        ([], TABLE_SERVICE, "StoreUrlError: A table service needs aiohttp", "azure"),
-        ([], DETERMINISM, "SpecError: check_determinism needs Hypothesis", "testing"),
-        ([], EXPLORER, "MissingExtraError: The explorer needs anyio", "sql"),
+        (BATCHES, "MissingExtraError: Batches on Spark need pyspark", "spark", False),
+        (TABLE_SERVICE, "StoreUrlError: A table service needs aiohttp", "azure", False),
+        pytest.param(DETERMINISM, "SpecError: check_determinism needs Hypothesis", "testing", True),
+        (EXPLORER, "MissingExtraError: The explorer needs anyio", "sql", True),
     ],
 )
-def test_what_is_missing_is_named_with_its_extra(tmp_path, installed, program, what, extra):
-    done = run_with(installed, program, tmp_path)
+def test_what_is_missing_is_named_with_its_extra(folder, program, what, extra, is_enough):
+    done = run_with([], program, folder)
 
     assert done.returncode == 1
     assert done.stderr.endswith(f".errors.{what}: pip install 'consistent-messaging[{extra}]'.\n")
-
-
-@pytest.mark.thorough
-def test_the_extra_for_testing_checks_determinism(tmp_path):
-    done = run_with(["testing"], DETERMINISM, tmp_path)
-
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_extra_of_the_explorer_is_enough_for_it(folder):
-    done = run_with(["sql"], EXPLORER, folder)
-
-    assert (done.returncode, len(done.stdout) >= 32) == (0, True), done.stderr
+    if is_enough:
+        done = run_with([extra], program, folder)
+        assert done.returncode == 0, done.stderr
 
 
 def test_the_command_line_without_its_packages_is_one_sentence(tmp_path):
@@ -125,12 +105,8 @@ def test_commands_that_look_into_a_store_or_into_source_need_no_spark(folder):
 
 @pytest.mark.thorough
 def test_sql_needs_its_extra_and_no_spark(folder):
-    asked = [
-        "sql",
-        "select count(*), max(now) > timestamptz '2020-01-01' as late from versions",
-        *STORE,
-        "--csv",
-    ]
+    query = "select count(*), max(now) > timestamptz '2020-01-01' as late from versions"
+    asked = ["sql", query, *STORE, "--csv"]
 
     (answered,), (refused,) = commands(["sql"], folder, asked), commands(["spark"], folder, asked)
 

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -98,6 +98,17 @@ def _one_at_a_time() -> Iterator[None]:
     with Path(tempfile.gettempdir(), f"azurite-{os.getuid()}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def wait_for(
+    answers: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, seconds: int = START_SECONDS
+) -> None:
+    """Wait until a server answers. Fails the test, with the end of the log, if the server ends or is too slow."""
+    deadline = time.monotonic() + seconds
+    while not answers():
+        if process.poll() is not None or time.monotonic() > deadline:
+            pytest.fail(f"{process.args!r} did not start:\n{log.read_text(errors='replace')[-4000:]}")
+        time.sleep(0.05)
 
 
 def free_port() -> int:

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,9 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.azurite import REPOSITORY, free_port
+from tests.plugins.azurite import REPOSITORY, START_SECONDS, free_port, wait_for
 
-START_SECONDS = 60
 JARS = REPOSITORY / ".make" / "kafka"
 SETTINGS = """
 process.roles=broker,controller
@@ -93,19 +91,15 @@ class KafkaServer:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        assert self.process is not None
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(
-                    f"Kafka did not start:\n{(self.folder / 'log').read_text(errors='replace')[-4000:]}"
-                )
-            admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+        def answers() -> bool:
             try:
-                if admin.list_topics(timeout=1).brokers:
-                    return
+                admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+                return bool(admin.list_topics(timeout=1).brokers)
             except KafkaException:
-                time.sleep(0.1)
+                return False
+
+        assert self.process is not None
+        wait_for(answers, self.process, self.folder / "log")
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """End the broker as a crash does."""

@@ -9,14 +9,13 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.plugins.azurite import REPOSITORY, free_port
+from tests.plugins.azurite import REPOSITORY, free_port, wait_for
 
 START_SECONDS = 90
 PROGRAM = REPOSITORY / ".make" / "rabbitmq" / "rabbitmq-server"
@@ -51,11 +50,7 @@ def running_rabbitmq() -> Iterator[str]:
             )  # fmt: skip
         url = f"amqp://guest:guest@127.0.0.1:{port}/"
         try:
-            deadline = time.monotonic() + START_SECONDS
-            while not asyncio.run(_answers(url)):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    pytest.fail(f"RabbitMQ did not start:\n{log.read_text(errors='replace')[-4000:]}")
-                time.sleep(0.2)
+            wait_for(lambda: asyncio.run(_answers(url)), process, log, START_SECONDS)
             yield url
         finally:
             with suppress(ProcessLookupError):

@@ -6,16 +6,14 @@ A server that is not installed fails the test: what cannot be run is not tested.
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.plugins.azurite import REPOSITORY, free_port
+from tests.plugins.azurite import REPOSITORY, free_port, wait_for
 
-START_SECONDS = 30
 IN_MEMORY = ("--appendonly", "no")
 ON_DISK = ("--appendonly", "yes", "--appendfsync", "always")
 
@@ -39,11 +37,7 @@ class RedisServer:
         command += ["--dir", str(self.folder), *self.options]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"Redis did not start:\n{(self.folder / 'log').read_text(errors='replace')}")
-            time.sleep(0.02)
+        wait_for(self._answers, self.process, self.folder / "log")
 
     def kill(self) -> None:
         """Kill the server as a crash does."""

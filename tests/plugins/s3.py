@@ -2,16 +2,14 @@
 
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 
 import pytest
 
-from tests.plugins.azurite import free_port
+from tests.plugins.azurite import free_port, wait_for
 
 BUCKET = "documents"
-START_SECONDS = 60
 SIGNED = {
     "AWS_ACCESS_KEY_ID": "testing",
     "AWS_SECRET_ACCESS_KEY": "testing",
@@ -29,7 +27,7 @@ def s3_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         command = [sys.executable, "-m", "moto.server", "-H", host, "-p", port]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
     try:
-        _make_bucket(process, f"http://{authority}/{BUCKET}")
+        wait_for(lambda: _made_bucket(f"http://{authority}/{BUCKET}"), process, log)
         yield authority
     finally:
         process.terminate()
@@ -44,13 +42,9 @@ def s3_url(s3_authority: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"s3://{BUCKET}/papers?endpoint_override={s3_authority}&scheme=http&region=us-east-1"
 
 
-def _make_bucket(process: subprocess.Popen[bytes], url: str) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=10).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    pytest.fail("The server of moto did not start.")
+def _made_bucket(url: str) -> bool:
+    try:
+        urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=10).close()
+    except OSError:
+        return False
+    return True

@@ -26,7 +26,6 @@ _TOGETHER = {
         "tests/integration/cli/test_telemetry_of_commands.py",
         "tests/integration/cli/test_verifying_from_the_command_line.py",
         "tests/docs/test_the_pages.py",
-        "tests/docs/test_policies_of_truncation.py",
     ),
     "model": ("tests/model/",),
     "packaging": ("tests/packaging/",),
