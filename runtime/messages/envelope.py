@@ -38,7 +38,8 @@ class Columnar(Sequence[R]):
     @classmethod
     def of(cls, rows: Iterable[R]) -> Self:
         """Convert rows to columns."""
-        return cls(*map(list, zip(*rows, strict=True)))  # type: ignore[call-overload] # rows are tuples
+        columns: Any = zip(*rows, strict=True)
+        return cls(*map(list, columns))
 
     def __len__(self) -> int:
         return len(getattr(self, self.__slots__[0]))

@@ -142,16 +142,14 @@ class Packer:
         return self._packed(runs[-1].last + 1 - self._first, None, [*replaced, *runs])
 
     def _packed(self, count: int, tail: Tail | None, runs: Sequence[PackedRun]) -> Packed:
-        head, state, last_now = self._head, self.states[count], self.made.nows[count - 1]
-        versions = head.versions + count
-        changes = {
-            "state": state,
-            "schema": self._schema,
-            "versions": versions,
-            "last_now": last_now,
-            "tail": tail,
-        }
-        return Packed(head._replace(**changes), runs)
+        head = self._head._replace(
+            state=self.states[count],
+            schema=self._schema,
+            versions=self._head.versions + count,
+            last_now=self.made.nows[count - 1],
+            tail=tail,
+        )
+        return Packed(head, runs)
 
     def _segment(self, written_at: int) -> Segment | None:
         """Return the versions as a segment, or `None` if they exceed the limits of a segment."""

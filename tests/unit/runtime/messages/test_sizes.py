@@ -145,7 +145,8 @@ def test_a_body_that_is_too_deep_is_too_large_in_either_form(depth):
     for body in (as_text, packed):
         (found,) = prepare_all(handler, "a", Envelopes.of([Envelope.of("m", "Said", body)]))
         assert isinstance(found, Outcome) is (depth > 200)
-        assert depth == 200 or (found.reason, "200 levels" in found.error) == (Reason.TOO_LARGE, True)
+        if isinstance(found, Outcome):
+            assert (found.reason, "200 levels" in str(found.error)) == (Reason.TOO_LARGE, True)
 
 
 @given(st.text(), st.integers(1, 100))
@@ -190,7 +191,7 @@ def test_the_error_of_a_handler_is_cut_and_says_where_it_was_raised(table):
 
 @given(st.text(min_size=0, max_size=500), st.integers(1, 600))
 def test_an_error_is_no_longer_than_it_may_be(error, length):
-    found = dead_letter(Envelope("m-1", "Said", "{}"), Reason.TOO_LARGE, error, length=length).error
+    found = dead_letter(Envelope("m-1", "Said", "{}"), Reason.TOO_LARGE, error, length=length).error or ""
 
     assert len(found) <= length
     assert found == error or found.startswith(error[: length // 3])

@@ -91,7 +91,7 @@ class World:
     def _handle(self, diary: str, kind: str = "write", batch: BatchContext | None = None) -> None:
         self._count += 1
         number, fields = self._count, {"enqueued_at": self.clock.now, "diary": diary}
-        make = {
+        make: dict[str, Any] = {
             "write": partial(write, f"line {number}"),
             "ponder": ponder,
             "fail": partial(misbehave, "fail"),

@@ -167,7 +167,7 @@ class Grains(State):
 def cup(model: Any, pour: Any) -> App:
     """Return an app whose handler keeps a state of this model, which a function changes."""
 
-    def poured(_: Any, state: State, message: Poured, context: Context) -> State:
+    def poured(_: Any, state: State, message: Poured, context: Context) -> Any:
         return model(**pour(state))
 
     poured.__annotations__.update({"state": model, "return": model})

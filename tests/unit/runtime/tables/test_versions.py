@@ -1,7 +1,7 @@
 """Whatever happened to a table: read as tables it is what `consistent show` shows, now and as it was, also in part."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from io import StringIO
@@ -166,6 +166,10 @@ def in_order(table: pa.Table) -> list[str]:
     return sorted(map(str, table.to_pylist()))
 
 
+def scanned(store: str, request: Request, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    return scan(store, TABLE, request.with_columns(names))
+
+
 @few
 @given(happened=steps, data=st.data())
 def test_some_columns_of_some_rows_are_those_of_the_whole_table(happened, data):
@@ -178,9 +182,7 @@ def test_some_columns_of_some_rows_are_those_of_the_whole_table(happened, data):
         columns = data.draw(st.lists(st.sampled_from(whole.column_names), unique=True))
         condition = data.draw(conditions(kind, world))
 
-        dataset = TableDataset(
-            request.schema, lambda names, request=request: scan(store, TABLE, request.with_columns(names))
-        )
+        dataset = TableDataset(request.schema, partial(scanned, store, request))
         found = dataset.to_table(columns=columns, filter=condition)
 
         expected = whole if condition is None else whole.filter(condition)

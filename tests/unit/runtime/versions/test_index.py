@@ -70,7 +70,12 @@ def test_of_versions_with_one_hash_a_load_looks_at_each_once_and_the_run_tells_t
     looked: list[object] = []
     read = stream._read_runs
     monkeypatch.setattr(id_index, "id_hashes_of", lambda ids, _: bytes(4 * len(list(ids))))
-    monkeypatch.setattr(stream, "_read_runs", lambda of, needed: looked.append(needed) or read(of, needed))
+
+    def read_runs(history, needed):
+        looked.append(needed)
+        return read(history, needed)
+
+    monkeypatch.setattr(stream, "_read_runs", read_runs)
     for line in "abc":
         Worker(table).process(write(line))
     looked.clear()
