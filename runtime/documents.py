@@ -416,8 +416,8 @@ class DocumentSweep:
     async def sweep_object(self, key: str, latest: int, past: int, done: Counter[str]) -> Counter[str]:
         """Sweep one object. Delete its marker if no attempts remain. Return the counts of skipped attempts.
 
-        Gives up attempts registered up to `latest`. Deletes attempts given up up to `past`. Adds to the counts of
-        `done`, also if the sweep of the object fails and is retried.
+        Gives up attempts registered at `latest` or before. Deletes attempts given up at `past` or before. Adds to
+        `done`, which keeps its counts if the sweep of the object is retried.
         """
         marker = await self.table.get(key, MARKER)
         left, is_left = Counter[str](), False

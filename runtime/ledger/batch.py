@@ -121,7 +121,7 @@ class DeadLetterLimit:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The facts about earlier deliveries of a stream in this batch that decide on later deliveries."""
+    """Facts about earlier deliveries of a stream in this batch, on which decisions on later deliveries depend."""
 
     delivered: Collection[IdKey] = (
         frozenset()

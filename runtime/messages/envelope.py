@@ -71,7 +71,7 @@ class Columnar(Sequence[R]):
 
 
 def pieces(joined: bytes, size: int) -> list[bytes]:
-    """Split bytes into values of `size` bytes. Raises `ValueError` if the last one is shorter."""
+    """Split bytes into values of `size` bytes. Raises `ValueError` if the last value is shorter."""
     count, rest = divmod(len(joined), size)
     if rest:
         raise ValueError(f"{len(joined)} bytes are not a multiple of {size}")

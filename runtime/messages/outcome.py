@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import chain, compress, repeat
-from operator import add
+from itertools import chain, repeat
 from typing import Any, NamedTuple, Self, overload
 
 from handlers import Published
@@ -70,7 +69,7 @@ _END = 100  # characters kept from the end of a long error, which names the line
 
 
 class Status(StrEnum):
-    """The kind of result of a delivery."""
+    """How a delivery ended."""
 
     PROCESSED = "processed"
     DUPLICATE = "duplicate"
@@ -248,12 +247,11 @@ class Outcomes(Sequence[Outcome]):
         if any(causes := self.envelopes.headers):
             caused_by = chain.from_iterable(map(repeat, causes, counts))
             headers = list(map(with_trace, headers, caused_by))
-        sequences = [(version or 0) << OUTPUT_INDEX_BITS for version in compress(self.versions, counts)]
-        times = list(compress(self.nows, counts))
-        if len(flat) > len(sequences):
-            several = list(filter(None, counts))
-            sequences = list(chain.from_iterable(map(range, sequences, map(add, sequences, several))))
-            times = list(chain.from_iterable(map(repeat, times, several)))
+        firsts = [(version or 0) << OUTPUT_INDEX_BITS for version in self.versions]
+        sequences = [
+            first + index for first, count in zip(firsts, counts, strict=True) for index in range(count)
+        ]
+        times = list(chain.from_iterable(map(repeat, self.nows, counts)))
         return counts, Outputs(message_ids, types, bodies, sequences, times, headers)
 
     def __iadd__(self, other: Outcomes) -> Self:

@@ -198,8 +198,8 @@ def unroutable(
 ) -> Outcome:
     """Return the dead letter of a delivery that cannot be routed.
 
-    `problem` says why its row is invalid. `handler` is the handler that the log names, `types` the types that the log
-    allows.
+    `problem` says why the row of the log is invalid, or is `None`. `handler` is the handler that the log names, and
+    `types` are the types that the log allows.
     """
     if problem is not None:
         reason = Reason.TOO_LARGE if is_note(envelope.body) else Reason.INVALID_ENVELOPE
@@ -270,7 +270,7 @@ def read_body(route: Route, body: str | bytes) -> Message:
         return codec.decode(body)
     if body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):  # not a message: msgpack would read a number
         raise ValueError(
-            "the body is JSON in bytes, and bytes are read as msgpack: pass text, in Spark body.cast('string')"
+            "the body holds JSON as bytes, which are read as msgpack: pass text, in Spark body.cast('string')"
         )
     fields = unpack(body)
     try:

@@ -66,7 +66,7 @@ class Decoding:
         object.__setattr__(self, "schema_registry", self.schema_registry and resolved(self.schema_registry))
 
     def described(self) -> str:
-        """Return the format in the form recorded in the ledger, or no text for the default."""
+        """Return the format in the form recorded in the ledger. For the default, return an empty text."""
         return "" if self.decode == "json" else f", decode={self.decode}"
 
     def decoder(self) -> Decode | None:

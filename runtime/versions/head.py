@@ -323,7 +323,7 @@ class NewestState(NamedTuple):
 
 
 def is_of_state(properties: Properties) -> bool:
-    """Return whether a header belongs to a state stream. Lacking one of its properties does not change the result."""
+    """Return whether a header belongs to a state stream, even if the header lacks one of its properties."""
     return "StateVersions" in properties or "StateSchema" in properties
 
 

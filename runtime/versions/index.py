@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import re
 import secrets
-import sys
-from array import array
+import struct
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -53,20 +52,14 @@ def searching(wanted: frozenset[int]) -> Search:
     return lambda hashes: _by_filter(hashes, wanted, tables)
 
 
-def pack(numbers: Iterable[int]) -> bytes:
-    """Concatenate integers of four bytes, little-endian on every machine."""
-    packed = array("I", numbers)
-    if sys.byteorder == "big":
-        packed.byteswap()
-    return packed.tobytes()
+def pack(numbers: Sequence[int]) -> bytes:
+    """Concatenate integers of four bytes, little-endian."""
+    return struct.pack(f"<{len(numbers)}I", *numbers)
 
 
 def unpack(data: bytes) -> Sequence[int]:
-    """Split concatenated integers of four bytes. Raises `ValueError` if bytes are left over."""
-    numbers = array("I", data)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers
+    """Split concatenated integers of four bytes. Raises `struct.error` if bytes are left over."""
+    return struct.unpack(f"<{len(data) // HASH_BYTES}I", data)
 
 
 def _by_bytes(hashes: bytes, wanted: Iterable[int]) -> Iterator[int]:

@@ -305,7 +305,7 @@ def head_of(row: Row) -> StreamHead:
 
 
 async def state_headers(table: Table, keys: KeyRange, select: Sequence[str] = ()) -> AsyncIterator[Row]:
-    """Yield the headers of the state streams in a range, with the selected properties. Skips as `stream_heads` does."""
+    """Yield the headers of the state streams in a range. Skips corrupt headers within `collecting`."""
     names = [*HEADER_NAMES, "StateVersions", "StateSchema", *select]
     async for row in read_headers(table, keys, names, damaged_row(table)):
         if is_state_header(row):
@@ -323,7 +323,7 @@ async def stream_heads(table: Table, keys: KeyRange) -> AsyncIterator[StreamHead
 
 
 async def summaries(table: Table, handler: str | None = None, prefix: str = "") -> AsyncIterator[StreamHead]:
-    """Yield the streams of all handlers, or of one, whose business ids have a prefix. Skips as `stream_heads` does."""
+    """Yield the streams of a handler (None: of all) whose ids have a prefix. Skips corrupt streams in `collecting`."""
     keys = KeyRange() if handler is None else KeyRange(stream_key(handler, prefix))
     async for stream in stream_heads(table, keys):
         if stream.business_id.startswith(prefix):

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, islice, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import example, given, settings
@@ -413,12 +413,7 @@ def test_what_a_batch_and_a_truncation_ask_of_the_ledger_does_not_depend_on_how_
 # Whatever drivers do at once: a snapshot never takes a batch for finished that can still publish, nor forgets one.
 
 
-IDS = ("a", "b")
-ACTIONS = ("begin", "publish", "abandon", "prune", "look")
-
-
-@dataclass
-class Snapshot:
+class Snapshot(NamedTuple):
     """What was open, and which batches had ended when the look began and when it was over."""
 
     open_batches: OpenBatches
@@ -436,17 +431,14 @@ class Drivers:
     ended: set[BatchKey] = field(default_factory=set)
     snapshots: list[Snapshot] = field(default_factory=list)
 
-    def start(self, action: str, batch_id: str) -> Coroutine[Any, Any, None]:
-        ledger = Ledger(InterceptedTable(self.table, before=pause, after=self._watch), self.clock, PATIENCE)
-        return self._act(ledger, action, batch_id)
-
-    async def _act(self, ledger: Ledger, action: str, batch_id: str) -> None:
+    async def act(self, action: str, batch_id: str) -> None:
+        ledger = Ledger(InterceptedTable(self.table, before=pause, after=self.look), self.clock, PATIENCE)
         try:
             match action:
                 case "begin":
-                    await ledger.begin(batch_id, "input", "out")
+                    await ledger.begin(batch_id, INPUT, OUT)
                 case "publish":
-                    await ledger.publish(await ledger.begin(batch_id, "input", "out"))
+                    await ledger.publish(await ledger.begin(batch_id, INPUT, OUT))
                 case "abandon":
                     await ledger.abandon(batch_id)
                 case "prune":
@@ -458,10 +450,7 @@ class Drivers:
         except BatchRefusedError:
             return
 
-    async def _watch(self, *_: object) -> None:
-        self.look()
-
-    def look(self) -> None:
+    def look(self, *_: object) -> None:
         """Note which batches there are, and which have ended."""
         for (partition, row_key), properties in rows(self.table).items():
             if partition == PARTITION and not row_key.startswith("!"):
@@ -477,7 +466,7 @@ def take_turns(drivers: Drivers, wanted: Sequence[tuple[str, str]], turns: Seque
     order = chain.from_iterable(repeat(who, calls) for who, calls in turns)
     at_work: list[Coroutine[Any, Any, None]] = []
     while True:
-        at_work += [drivers.start(*action) for action in islice(waiting, 3 - len(at_work))]
+        at_work += [drivers.act(*action) for action in islice(waiting, 3 - len(at_work))]
         if not at_work:
             return
         one = at_work[next(order, 0) % len(at_work)]
@@ -486,7 +475,9 @@ def take_turns(drivers: Drivers, wanted: Sequence[tuple[str, str]], turns: Seque
             at_work.remove(one)
 
 
-actions = st.tuples(st.sampled_from(ACTIONS), st.sampled_from(IDS))
+actions = st.tuples(
+    st.sampled_from(["begin", "publish", "abandon", "prune", "look"]), st.sampled_from(["a", "b"])
+)
 
 
 @given(
@@ -510,22 +501,3 @@ def test_finished_is_what_will_not_publish_any_more(wanted, turns):
             is_finished = snapshot.open_batches.is_finished(*key)
             assert is_finished or key not in snapshot.ended_before
             assert not is_finished or key in snapshot.ended
-
-
-@given(st.lists(st.sampled_from(IDS), min_size=1, max_size=6))
-def test_a_version_is_of_the_batch_that_has_its_number_whatever_the_names(names):
-    # Given batches that end and are pruned, so that their ids are used again
-    table, clock = memory_table(), ToldClock()
-    ledger = Ledger(table, clock, PATIENCE)
-    begun = []
-    for name in names:
-        begun.append(drive(ledger.begin(name, "input", "out")).key)
-        drive(ledger.abandon(name))
-        clock.now += 1
-        drive(ledger.prune(clock.now))
-
-    for mine in [*begun, BatchKey("a"), BatchKey("b")]:
-        context = BatchContext(mine.batch_id, number=mine.number)
-        for other in [*begun, BatchKey("a"), BatchKey("b")]:
-            assert context.is_ours(*other) == (mine == other)
-    assert len(set(begun)) == len(names)
