@@ -1,6 +1,6 @@
-"""Documents of versions, stored exactly once: register, prepare, commit, clean up. Also the stores of documents.
+"""Documents of versions, stored exactly once, and the stores of documents.
 
-Each attempt stores its documents before its commit, and deletes them on failure.
+Each attempt at a version registers its documents, stores them, then commits. It deletes them if the commit fails.
 """
 
 from collections import Counter
@@ -34,24 +34,25 @@ from runtime.versions.run import compress, decompress
 class DocumentStore(Protocol):
     """Stores documents under names that are unique to an attempt.
 
-    After `StoreUnavailableError` the message is handled again, with other names. Any other error fails the batch.
+    If a call raises `StoreUnavailableError`, the message is handled again, with other names. Any other error fails the
+    batch.
     """
 
     async def prepare(self, reference: DocumentReference, content: bytes) -> None:
-        """Store a document durably under the reference's name."""
+        """Store a document durably under the name of its reference."""
 
     async def delete(self, name: str) -> bool | None:
-        """Delete a document, even an incomplete one. Return whether it existed, or None if that is unknown."""
+        """Delete a document, which may be incomplete. Return whether it existed, or None if that is unknown."""
 
 
 class ListedDocuments(DocumentStore, Protocol):
-    """A store that lists the documents of an object, so that `forget` can erase them."""
+    """A store that lists the documents of an object, which `forget` needs to erase them."""
 
     async def names(self, folder: str) -> Sequence[str]:
-        """Return the names of all documents in an object's folder, orphans included."""
+        """Return the names of all documents in the folder of an object, including orphans."""
 
     async def remove(self, folder: str) -> None:
-        """Delete the object's folder if it is empty."""
+        """Delete the folder of an object if it is empty."""
 
 
 P = ParamSpec("P")
@@ -59,7 +60,7 @@ T = TypeVar("T")
 
 
 def open_place(url: str) -> Folder:
-    """Return the folder at a URL, which need not exist. Raises `UsageError`, which shows no secrets of the URL."""
+    """Return the folder at a URL. The folder need not exist. Raises `UsageError`, whose message hides secrets."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme == "file":
         return open_folder(url)
@@ -74,7 +75,7 @@ def open_place(url: str) -> Folder:
 
 
 def _blocking(work: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Run blocking work in a thread if an event loop is running, or else directly."""
+    """Make a blocking method asynchronous. If an event loop is running, the method runs in a thread."""
 
     @wraps(work)
     async def call(*args: P.args, **named: P.kwargs) -> T:
@@ -95,7 +96,7 @@ def _blocking(work: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
 
 
 class FolderDocuments(ListedDocuments):
-    """Documents as files below a folder. Costs one request per call."""
+    """Stores documents as files below a folder. Costs one request per call."""
 
     def __init__(self, url: str) -> None:
         self._folder = open_place(url)
@@ -115,7 +116,7 @@ class FolderDocuments(ListedDocuments):
             raise StoreUnavailableError(f"The folder of a document was removed: {error}") from error
         folder.flush(file)
         folder.flush()
-        if folder.is_local:  # the entries of new folders too
+        if folder.is_local:  # the entries of new folders must be flushed too
             self._folder.flush()
             for above in accumulate(reference.name.split("/")[:-2], "{}/{}".format):
                 self._folder.sub(above).flush()
@@ -132,8 +133,8 @@ class FolderDocuments(ListedDocuments):
     def read(self, name: str) -> bytes:
         """Return the content of a document. Raises `FileNotFoundError`."""
         folder, file = self._place(name)
-        with folder.read(file) as found:
-            return bytes(found.read())
+        with folder.read(file) as opened:
+            return bytes(opened.read())
 
     @_blocking
     def names(self, folder: str) -> Sequence[str]:
@@ -153,7 +154,7 @@ _HOLDS = " that names the store of documents"
 
 
 def object_folder(handler: str, business_id: str) -> str:
-    """Return the folder of an object's documents: the business id, or the SHA-256 of a long one."""
+    """Return the folder of an object's documents, named by the business id, or by the SHA-256 of a long business id."""
     name = quote(business_id, safe=" ()+,;=@_-.~")
     if len(name) > _MAX_FOLDER or name.strip(". ") != name:
         name = sha256(business_id.encode()).hexdigest()
@@ -173,9 +174,8 @@ def open_documents(url: str) -> ListedDocuments:
 
     Raises `UsageError` for another URL, and `MissingExtraError` without pyarrow.
     """
-    named = resolved(url, _HOLDS)
     try:
-        return FolderDocuments(named)
+        return FolderDocuments(resolved(url, _HOLDS))
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"A document store needs {error.name}: pip install 'consistent-messaging[documents]'."
@@ -197,19 +197,19 @@ def portable_url(url: str) -> str:
     return named if ":" in named else str(Path(named).absolute())
 
 
-# A document cannot be written in the transaction that changes the state. So each attempt first registers, in a row of
-# the object's partition, then stores its documents under unique names. The transaction that commits the version deletes
-# the registration, if its ETag is unchanged. Documents of registered attempts may be orphans; all others are committed.
+# A document cannot be written in the transaction that changes the state. So each attempt first inserts a registration
+# into the object's partition, then stores its documents under unique names. The transaction that commits the version
+# deletes the registration, if its ETag is unchanged. A document of a registered attempt may be an orphan. All other
+# documents are committed.
 #
-# A commit that was refused or not answered may still take effect. So before its documents are deleted, the attempt is
-# given up by changing its registration, which makes any later commit fail. A sweep at least a day later deletes the
-# documents once more, in case a late request stored one, and then the registration. An attempt that was only slow is
-# retried, so a sweep is safe while batches and consumers run.
+# A commit that was refused or not answered may still take effect. So before the documents are deleted, the attempt is
+# given up: its registration changes, which makes any later commit fail. A sweep at least a day later deletes the
+# documents once more, in case a late request stored one, and then the registration. If a sweep gives up an attempt that
+# was only slow, its message is handled again. So a sweep is safe while batches and consumers run.
 #
 # After Masternak and Pobiega, "Exactly-once intuition" (exactly-once.github.io).
 
 MARKER = "DOCUMENTS"  # the row key of a marker in each partition that may have registrations
-
 PREFIX = f"{MARKER}-"
 LAST = f"{PREFIX}~"
 
@@ -225,15 +225,15 @@ class Registration:
     names: Sequence[str]
     registered_at: int
     batch: BatchKey | None = None  # None for a single message
-    given_up_at: int | None = None  # None while it may still commit
+    given_up_at: int | None = None  # None while the attempt may still commit
     etag: str = ""
 
     def taken_out(self) -> Include:
-        """Return the conditional deletion of the row, to include in the commit."""
+        """Return the deletion of the registration, which the commit includes. It fails if the row has changed."""
         return Include.delete(PREFIX + self.attempt, self.etag)
 
     def properties(self) -> dict[str, Value]:
-        """Return the row's properties."""
+        """Return the properties of the registration's row."""
         properties: dict[str, Value] = {"RegisteredAt": to_datetime(self.registered_at)}
         stored.split(properties, _NAMES, compress(msgpack.packb(self.names)))
         if self.batch is not None:
@@ -302,9 +302,9 @@ Commit = Callable[[Sequence[Include]], Awaitable[T]]
 
 
 class Drafts(NamedTuple):
-    """The documents of an attempt that has not committed. `key` is the object's partition key."""
+    """The documents of an attempt that has not committed."""
 
-    key: str
+    key: str  # the partition key of the object
     attempt: str
     documents: Sequence[NewDocument]
     batch: BatchKey | None = None
@@ -312,16 +312,19 @@ class Drafts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Stores the documents of attempts. `new_id` returns unique ids of attempts."""
+    """Stores the documents of attempts."""
 
     store: DocumentStore
     table: Table
     clock: Clock
-    new_id: Callable[[], str]
+    new_id: Callable[[], str]  # returns unique ids of attempts
     retries: RetryPolicy
 
     async def commit(self, drafts: Drafts, commit: Commit[T]) -> T:
-        """Register, prepare and commit; clean up on failure. Costs `commit` plus one request and one per document."""
+        """Register, prepare, then commit. If that fails, give up the attempt.
+
+        Costs one request, one per document, and the cost of `commit`.
+        """
         registered = await self.register(drafts)
         are_prepared = False
         try:
@@ -344,62 +347,62 @@ class Documents:
         return replace(registration, etag=etag)
 
     async def prepare(self, drafts: Drafts) -> None:
-        """Store the documents, which no version refers to yet. Costs one request per document."""
+        """Store the documents. No version refers to them yet. Costs one request per document."""
         for document in drafts.documents:
             await self.store.prepare(document.reference, document.content)
 
     async def commit_registered(self, registered: Registration, commit: Commit[T]) -> T:
-        """Commit the version, delete the registration. Raises `ConcurrencyConflictError` for an attempt given up."""
+        """Commit the version, and delete the registration. Raises `ConcurrencyConflictError` if it was given up."""
         try:
             return await commit([registered.taken_out()])
         except IncludeConflictError as error:
             raise ConcurrencyConflictError(registered.key, str(error)) from error
 
     async def withdraw(self, registered: Registration, *, are_prepared: bool) -> None:
-        """Give this attempt up and delete its documents, unless the attempt has committed."""
+        """Give up an attempt and delete its documents, unless the attempt has committed."""
         row = await self.table.get(registered.key, PREFIX + registered.attempt)
         if row is None:
             return
         given_up = await give_up(self.table, read_registration(row), self.clock())
         await delete(self.store, given_up)
-        if are_prepared:  # or else a late request may store a document, which is left to a sweep
+        if are_prepared:  # otherwise a late request may store a document, which a sweep deletes
             await take_out(self.table, given_up)
 
 
 async def delete(store: DocumentStore, given_up: Registration) -> int:
-    """Delete the documents of an attempt that was given up, and return how many are known to have existed."""
+    """Delete the documents of an attempt that was given up. Return how many are known to have existed."""
     return sum([bool(await store.delete(name)) for name in given_up.names])
 
 
 FORGET_AFTER = timedelta(days=1)
-"""How long an attempt stays registered after it was given up, longer than any request takes."""
+"""How long an attempt stays registered after it was given up. No request takes as long."""
 
 
 class Swept(NamedTuple):
-    """The numbers of attempts given up, of documents deleted, and of attempts skipped for each reason."""
+    """The counts of a sweep."""
 
-    attempts: int = 0
-    documents: int = 0
-    young: int = 0  # skipped: a message that may still be handled
-    open: int = 0  # skipped: of an open batch
-    given_up: int = 0  # skipped: a late request may still take effect
+    attempts: int = 0  # attempts given up
+    documents: int = 0  # documents deleted
+    young: int = 0  # attempts skipped because their message may still be handled
+    open: int = 0  # attempts skipped because their batch is open
+    given_up: int = 0  # attempts skipped because a late request may still take effect
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentSweep:
-    """Deletes orphaned documents of one table, except those of `open_batches`. `only_look` makes it a dry run."""
+    """Deletes the orphaned documents of one table, except documents of open batches."""
 
     table: Table
     store: DocumentStore
     clock: Clock
     retries: RetryPolicy
     open_batches: OpenBatches
-    only_look: bool = False
+    only_look: bool = False  # whether this is a dry run
 
     async def sweep(self, older_than: timedelta) -> Swept:
         """Delete documents of attempts that never committed: of ended batches, and of messages at least this old.
 
-        Costs one request for every 1,000 objects with new documents, two per object, and one per deleted document.
+        Costs one request for every 1,000 objects that have a marker, two per object, and one per deleted document.
         """
         latest, past = cut_off(self.clock, older_than), cut_off(self.clock, FORGET_AFTER)
         retries, done, left = self.retries.beside(self.table), Counter[str](), Counter[str]()
@@ -411,10 +414,10 @@ class DocumentSweep:
         return Swept(**done, **left)
 
     async def sweep_object(self, key: str, latest: int, past: int, done: Counter[str]) -> Counter[str]:
-        """Sweep one object, delete its marker if no attempts remain, and return the counts of skipped attempts.
+        """Sweep one object. Delete its marker if no attempts remain. Return the counts of skipped attempts.
 
-        Gives up attempts registered no later than `latest`, and deletes those given up no later than `past`. `done`
-        accumulates across retries.
+        Gives up attempts registered at `latest` or before. Deletes attempts given up at `past` or before. Adds to
+        `done`, which keeps its counts if the sweep of the object is retried.
         """
         marker = await self.table.get(key, MARKER)
         left, is_left = Counter[str](), False
@@ -434,12 +437,12 @@ class DocumentSweep:
                 why = "open" if is_open else "young"
                 left[why if registration.given_up_at is None else "given_up"] += 1
         if marker is not None and not is_left and not left and not self.only_look:
-            # Conditional: an attempt may have registered since the read.
+            # The deletion is conditional, because an attempt may have registered since the read.
             await _write(self.table, key, Operation.delete(MARKER, marker.etag))
         return left
 
     async def clean_up(self, registration: Registration) -> int:
-        """Give an attempt up, delete its documents, and return how many documents existed."""
+        """Give up an attempt and delete its documents. Return how many documents existed."""
         if self.only_look:
             return len(registration.names)
         return await delete(self.store, await give_up(self.table, registration, self.clock()))

@@ -27,7 +27,7 @@ from runtime.versions.properties import number
 MANIFEST = "manifest.json"
 FORMAT = 2
 SCHEMA = pa.schema([("partition_key", pa.string()), ("row_key", pa.string()), ("properties", pa.binary())])
-"""The columns of an exported row. Its properties are an array of msgpack: each name with its value, sorted by name."""
+"""The columns of an exported row. Its properties are a msgpack array of names, each followed by its value, sorted."""
 
 GROUP_ROWS = 10_000
 GROUP_BYTES = 8 * 2**20
@@ -36,14 +36,13 @@ FILE_BYTES = 64 * 2**20  # limits of a row group and a file, in bytes of propert
 _READ_ROWS = 1000
 _ROW = "IMPORT"
 
-Tell = Callable[
-    [str, int], None
-]  # called with the present step, and the number of rows that it has processed
+Tell = Callable[[str, int], None]
+"""Called with the name of the current step, and the number of rows that the step has processed."""
 
 
 @dataclass(slots=True)
 class SetDigest:
-    """The size of a set, and a digest that does not depend on the order, as stores sort keys differently."""
+    """The size and the digest of a set. The digest ignores the order, because stores sort keys differently."""
 
     count: int = 0
     total: int = 0
@@ -59,13 +58,13 @@ class SetDigest:
 
 
 def packed_row(row: Row) -> bytes:
-    """Serialize a row without its ETag. Equal keys and properties give equal bytes."""
+    """Encode a row without its ETag. Rows with equal keys and properties give equal bytes."""
     packed: bytes = msgpack.packb((row.partition_key, row.row_key, packed_properties(row.properties)))
     return packed
 
 
 def packed_properties(properties: Mapping[str, Value]) -> bytes:
-    """Serialize properties with their types, sorted by name."""
+    """Encode properties with their types, sorted by name."""
     parts = [part for item in sorted(properties.items()) for part in item]
     packed: bytes = msgpack.packb(parts, default=to_extension, strict_types=True)
     return packed
@@ -73,7 +72,7 @@ def packed_properties(properties: Mapping[str, Value]) -> bytes:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Convert errors from reading a file to an `ArchiveError` that names the file."""
+    """Context manager that converts errors from reading a file to an `ArchiveError` that names the file."""
     try:
         yield
     except FileNotFoundError as error:
@@ -84,15 +83,15 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield a Parquet file in batches of 1,000 rows. Raises `ArchiveError`."""
+    """Yield the rows of a Parquet file in batches of up to 1,000 rows. Raises `ArchiveError`."""
     with reading(path), parquet.ParquetFile(path, page_checksum_verification=True) as file:
-        # One row group at a time: asked for all, Arrow keeps the whole file in memory.
+        # Row groups are read one at a time. Otherwise Arrow keeps the whole file in memory.
         for group in range(file.num_row_groups):
             yield from file.iter_batches(batch_size=_READ_ROWS, row_groups=[group])
 
 
 def read_rows(path: Path) -> Iterator[Sequence[Row]]:
-    """Yield the rows of a file, without ETags, up to 1,000 at a time. Raises `ArchiveError`."""
+    """Yield the rows of a file, up to 1,000 at a time. The rows have no ETags. Raises `ArchiveError`."""
     for batch in read_batches(path):
         with reading(path):
             columns = (batch[name].to_pylist() for name in SCHEMA.names)
@@ -105,12 +104,12 @@ def read_rows(path: Path) -> Iterator[Sequence[Row]]:
 
 @dataclass(frozen=True, slots=True)
 class PartFile:
-    """A file of an export: the number and digest of its rows, and its size in bytes."""
+    """A file of an export."""
 
     name: str
     rows: int
-    digest: str
-    bytes: int
+    digest: str  # of the rows
+    bytes: int  # the size of the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +160,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_files(folder: Path, manifest: Manifest, tell: Tell) -> None:
-    """Verify all files of an export. Raises `ArchiveError` for the first one that differs from the manifest."""
+    """Verify all files of an export. Raises `ArchiveError` for the first file that differs from the manifest."""
     checked = 0
     for file in manifest.files:
         path, digest = folder / file.name, SetDigest()
@@ -180,8 +179,8 @@ def check_files(folder: Path, manifest: Manifest, tell: Tell) -> None:
 async def export_table(table: Table, name: str, folder: Path, tell: Tell) -> Manifest:
     """Copy all rows of a table into a folder, verify the files, and write their manifest.
 
-    Reads the table twice, with one request for every 1,000 rows. Holds about ten thousand rows in memory. Raises
-    `UsageError` if the folder has other content, and `ArchiveError` if the table was written to concurrently.
+    Reads the table twice, with one request for every 1,000 rows. Holds about 10,000 rows in memory. Raises `UsageError`
+    if the folder has other content, and `ArchiveError` if the table was written to meanwhile.
     """
     _prepare_folder(folder)
     files, read, now = RowFiles(folder), SetDigest(), SetDigest()
@@ -198,7 +197,7 @@ async def export_table(table: Table, name: str, folder: Path, tell: Tell) -> Man
             tell("Reading", read.count)
     finally:
         files.end_file()
-    # An unchanged table shows that the rows are a consistent snapshot.
+    # The rows are a consistent snapshot if the table has not changed.
     async for page in all_pages(table, keys_only=True):
         for row in page.rows:
             now.add(_written(row))
@@ -209,7 +208,7 @@ async def export_table(table: Table, name: str, folder: Path, tell: Tell) -> Man
         )
     manifest = Manifest(name, tuple(files.done))
     check_files(folder, manifest, tell)
-    # Written last: an interrupted export has no manifest, and starts over.
+    # The manifest is written last. An interrupted export has none, and starts over.
     unfinished = folder / f"_{MANIFEST}-unfinished"
     unfinished.write_text(json.dumps(manifest.document(), indent=2), encoding="utf-8")
     flush(unfinished)
@@ -231,7 +230,7 @@ def _prepare_folder(folder: Path) -> None:
 
 
 async def all_pages(table: Table, *, keys_only: bool = False) -> AsyncIterator[Page]:
-    """Yield all rows of a table by pages, with retries."""
+    """Yield all rows of a table by pages. Failed requests are retried."""
     retries = RetryPolicy().beside(table)
     scan = partial(table.scan, None, select=[] if keys_only else None)
 
@@ -243,7 +242,7 @@ async def all_pages(table: Table, *, keys_only: bool = False) -> AsyncIterator[P
 
 
 def _written(row: Row) -> bytes:
-    """Return bytes that change whenever a row is written."""
+    """Return bytes that change whenever the row is written."""
     packed: bytes = msgpack.packb((row.partition_key, row.row_key, row.etag))
     return packed
 
@@ -305,7 +304,7 @@ class RowFiles:
             self.end_file()
 
     def end_file(self) -> None:
-        """Close and fsync the file. The next row begins another file."""
+        """Close and fsync the current file. The next row begins another file."""
         if self._groups is None:
             return
         self._groups.close()
@@ -316,10 +315,10 @@ class RowFiles:
 
 
 async def import_table(table: Table, name: str, folder: Path, manifest: Manifest, tell: Tell) -> None:
-    """Write the rows of an export into an empty table, and verify them. Call `check_files` first.
+    """Write the rows of an export into an empty table, and verify the table. Call `check_files` first.
 
-    An interrupted import resumes from a marker row. Costs a transaction for every 100 rows of a partition, and one
-    request for every 1,000 rows. Raises `ArchiveError` if the table has other rows.
+    An interrupted import is resumed: a marker row counts the finished files. Costs a transaction for every 100 rows of
+    a partition, and one request for every 1,000 rows. Raises `ArchiveError` if the table has other rows.
     """
     done, written = await _begin(table, name, manifest), 0
     for index, file in enumerate(manifest.files):
@@ -359,7 +358,7 @@ async def _begin(table: Table, name: str, manifest: Manifest) -> int:
         return number(mark.properties, "Files")
     async for page in all_pages(table, keys_only=True):
         if page.rows:
-            raise ArchiveError(f"The table {name} is not empty. Import into another one.")
+            raise ArchiveError(f"The table {name} is not empty. Import into another table.")
     properties: dict[str, Value] = {"Digest": manifest.digest, "Rows": Int64(manifest.rows), "Files": 0}
     try:
         await table.transact(MARK, [Operation.insert(_ROW, properties)])
@@ -373,12 +372,14 @@ async def _begin(table: Table, name: str, manifest: Manifest) -> int:
 def transactions(rows: Iterable[Row]) -> Iterator[Transaction]:
     """Split rows, in order, into transactions within the limits of all stores."""
     for part in in_transactions(rows):
-        operations = [Operation.insert_or_replace(row.row_key, row.properties) for row in part]
-        yield part[0].partition_key, operations
+        yield (
+            part[0].partition_key,
+            [Operation.insert_or_replace(row.row_key, row.properties) for row in part],
+        )
 
 
 async def _write(table: Table, waiting: Sequence[Transaction]) -> None:
-    """Run idempotent transactions, in one commit if the table supports that, or else 16 at a time."""
+    """Run idempotent transactions: in one commit if the table supports that, otherwise up to 16 at a time."""
     retries = RetryPolicy().beside(table)
     if isinstance(table, MultiPartitionTable):
         for result in await until_undisturbed(retries, partial(table.transact_each, waiting)):

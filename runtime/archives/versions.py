@@ -1,4 +1,4 @@
-"""Exports of truncated versions and dead letters, as files that can be read without the table."""
+"""Exports of truncated versions and dead letters, in files that can be read without the table."""
 
 import json
 import uuid
@@ -30,17 +30,17 @@ _ENCODED = {"captured": pa.map_(TEXT, pa.binary()), "before": pa.binary(), "afte
 SCHEMA = pa.schema(
     [(name, _ENCODED.get(name, column.type)) for name, column in COLUMNS.items() if name != "changed"]
 )
-"""The columns of `runtime.tables` for versions. States are encoded JSON of the schema version `schema`."""
+"""The columns of versions in `runtime.tables`. A state is JSON in bytes, in the schema version `schema`."""
 
 _OF_VERSION = ("schema", "batch", "written_at", "batch_number")
 
-# Small, as looking up a stream decodes all row groups that may contain it.
+# Row groups are small, because the lookup of a stream decodes all row groups that may contain it.
 _GROUP_ROWS = 1000
 _GROUP_BYTES = 2**20
 
 
 class Part(ABC):
-    """A file that is being written: `add` content, then `close`. Without content, no file is created."""
+    """A context manager that writes a file: `add` content, then `close`. Without content, no file is created."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -76,7 +76,7 @@ class Part(ABC):
 
     @abstractmethod
     def _read_back(self, path: Path) -> Iterator[bytes]:
-        """Yield the content of a file, as the bytes that were added to `_written`."""
+        """Yield the content of a file, as the bytes of which `_written` is the digest."""
 
 
 class LetterPart(Part):
@@ -104,7 +104,7 @@ class VersionPart(Part):
         self._groups: tables.RowGroups | None = None
 
     def add(self, handler: str, business_id: str, version: Version) -> None:
-        """Add a version of the stream of a business object."""
+        """Add a version of a stream."""
         record = version.record
         values = {
             **record._asdict(),
@@ -137,7 +137,7 @@ class VersionPart(Part):
 
 
 def _rows_in(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Convert rows, with times in microseconds and maps as lists of pairs."""
+    """Convert a record batch to rows. Times are in microseconds since 1970 UTC, maps are lists of pairs."""
     plain = pa.schema([(field.name, pa.int64() if field.type == TIME else field.type) for field in SCHEMA])
     rows: list[dict[str, Any]] = batch.cast(plain).to_pylist()
     return rows
@@ -158,13 +158,12 @@ def _version_of(row: Mapping[str, Any]) -> Version:
 
 
 def prepare_parts(folder: Path) -> None:
-    """Create a folder, and delete unfinished files. Raises `UsageError` if the folder has the export of a table."""
+    """Create a folder, or delete its unfinished files. Raises `UsageError` if the folder has the export of a table."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / tables.MANIFEST).exists():
         raise UsageError(f"{folder} contains the export of a table. Choose another folder.")
-    for parts in (PARTS, LETTER_PARTS):
-        for file in folder.glob(f"{parts}{_UNFINISHED}"):
-            file.unlink()
+    for file in (*folder.glob(f"{PARTS}{_UNFINISHED}"), *folder.glob(f"{LETTER_PARTS}{_UNFINISHED}")):
+        file.unlink()
 
 
 class ExportedVersions:
@@ -186,27 +185,22 @@ class ExportedVersions:
     ) -> Mapping[IdKey, Version]:
         """Return the versions that these messages made after `since` (microseconds since 1970 UTC), by message id."""
         texts = pa.array(filter(is_text, map(id_text, ids)), pa.string())
-        return {
-            version.record.message_id: version
-            for version in self._versions(handler, business_id, ds.field("message_id").isin(texts))
-            if version.written_at is None or version.written_at > since
-        }
-
-    def _versions(
-        self, handler: str, business_id: str, condition: ds.Expression | None = None
-    ) -> Iterator[Version]:
         wanted = (ds.field("handler") == handler) & (ds.field("business_id") == business_id)
-        if condition is not None:
-            wanted &= condition
+        wanted &= ds.field("message_id").isin(texts)
+        versions: list[Version] = []
         for file in self._files:
             with tables.reading(Path(file.path)):
                 batches = file.to_table(schema=SCHEMA, filter=wanted).to_batches()
-                versions = [_version_of(row) for batch in batches for row in _rows_in(batch)]
-            yield from versions
+                versions += [_version_of(row) for batch in batches for row in _rows_in(batch)]
+        return {
+            version.record.message_id: version
+            for version in versions
+            if version.written_at is None or version.written_at > since
+        }
 
 
 def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -> Mapping[Path, int]:
-    """Count the rows and dead letters that name these objects, by outcome or export file. Raises `ArchiveError`."""
+    """Return how many rows and dead letters of each outcome or export file name the objects. Raises `ArchiveError`."""
     ids, keys = list(business_ids), [f"{handler}-{business_id}" for business_id in business_ids]
     counts = {}
     for path in sorted(filter(Path.is_file, folder.rglob("*.parquet"))):

@@ -1,1 +1,1 @@
-"""Batches: their options and limits, and the ledger that records their progress."""
+"""Batches: the options that apply to their messages, and the ledger that records their progress."""

@@ -1,4 +1,4 @@
-"""The parts of a batch that workers need: its context, the open batches, and the limit of dead letters."""
+"""The context of a batch, which workers need, and the limit of its dead letters."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class BatchKey(NamedTuple):
     number: int | None = None
 
 
-# Prefix of the positions that versions of a consumer record as their batch: the deliveries that made them.
+# The prefix of the batch that versions of a consumer record: the position of the delivery that made the version.
 POSITION = "@"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenBatches:
-    """The batches that may still publish: those in `numbers`, and all from number `next` on."""
+    """The batches that may still publish outputs."""
 
-    next: int = 1
-    numbers: frozenset[int] = frozenset()
+    next: int = 1  # this number and all higher numbers are open
+    numbers: frozenset[int] = frozenset()  # the lower numbers that are open
 
     def is_finished(self, batch: str | None, number: int | None) -> bool:  # noqa: ARG002 - an id may be reused after pruning, a number never
-        """Return whether a batch will publish nothing more."""
+        """Return whether a batch will publish no more outputs."""
         return number is None or (number < self.next and number not in self.numbers)
 
 
@@ -45,10 +45,10 @@ PARKED = "Its stream is parked: redrive or discard the earlier dead letter."
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """The options of a batch that apply to all its messages."""
+    """The options of a batch that apply to all of its messages."""
 
     batch_id: str | None = None  # None for single messages
-    open_batches: OpenBatches | None = None  # their outputs may be unpublished; None if unknown
+    open_batches: OpenBatches | None = None  # None: unknown
     is_cascade: bool = False  # whether the messages are outputs of this batch
     # How to treat a message that might be a duplicate of a truncated version.
     late: Literal["refuse", "process"] = "refuse"
@@ -61,7 +61,7 @@ class BatchContext:
     limits: MessageLimits = USUAL
 
     def redriving(self, open_batches: OpenBatches | None) -> BatchContext:
-        """Return the context of a redrive with these open batches, or this context if `open_batches` is `None`."""
+        """Return the context of a redrive with these open batches. If `open_batches` is `None`, return this context."""
         return self if open_batches is None else replace(self, is_redrive=True, open_batches=open_batches)
 
     @property
@@ -70,11 +70,11 @@ class BatchContext:
         return None if self.batch_id is None else BatchKey(self.batch_id, self.number)
 
     def is_ours(self, batch: str | None, number: int | None) -> bool:
-        """Return whether a version belongs to this batch, not to an earlier one with the same id."""
+        """Return whether this batch made a version. An earlier batch with the same id has another number."""
         return batch is not None and batch == self.batch_id and number == self.number
 
     def is_finished(self, batch: str | None, number: int | None) -> bool:
-        """Return whether a version's batch will publish nothing more. True for single messages, and if unknown."""
+        """Return whether a version's batch will publish no more outputs. True for single messages, and if unknown."""
         return batch is None or self.open_batches is None or self.open_batches.is_finished(batch, number)
 
     @property
@@ -85,16 +85,18 @@ class BatchContext:
 
 _FORM = re.compile(r"(\d{1,18})|(\d{1,3}(?:\.\d{1,9})?)%")
 
-HELD_BACK_MARKER = "_held-back"  # an empty file in the folder of a batch that is held back. Spark ignores it.
+HELD_BACK_MARKER = (
+    "_held-back"  # an empty file in the folder of a batch that is held back, which Spark ignores
+)
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterLimit:
-    """A maximum number of dead letters, or a percentage of all deliveries."""
+    """A maximum number of dead letters, or a maximum percentage of all deliveries."""
 
     text: str
     most: float
-    is_share: bool
+    is_share: bool  # whether `most` is a percentage
 
     @classmethod
     def parse(cls, text: str) -> DeadLetterLimit:
@@ -119,23 +121,21 @@ class DeadLetterLimit:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The effect of earlier deliveries of a stream in this batch on later ones.
+    """Facts about earlier deliveries of a stream in this batch, on which decisions on later deliveries depend."""
 
-    `delivered` are the messages whose first delivery has passed; only the first delivery has outputs. `dead_letter` is
-    True if a delivery became a dead letter, which may hold back new messages.
-    """
-
-    delivered: Collection[IdKey] = frozenset()
-    dead_letter: bool = False
+    delivered: Collection[IdKey] = (
+        frozenset()
+    )  # messages whose first delivery, which alone has outputs, was decided
+    dead_letter: bool = False  # whether a delivery became a dead letter, which may hold back new messages
 
     def after(self, outcomes: Sequence[Outcome]) -> Seen:
-        """Return this value updated with more outcomes."""
+        """Return the facts after more outcomes."""
         delivered = {id_key(each.envelope.message_id) for each in outcomes if each.version is not None}
         dead_letter = self.dead_letter or any(outcome.is_dead_letter for outcome in outcomes)
         return Seen({*self.delivered, *delivered}, dead_letter)
 
     def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
-        """Return the value for the next group, in which only the last message may have more copies."""
+        """Return the facts for the next group, in which only the last message of this group may have more copies."""
         last = outcomes[-1].envelope.message_id
         copies = list(takewhile(lambda outcome: outcome.envelope.message_id == last, reversed(outcomes)))
         return replace(self.after(outcomes), delivered=self.after(copies).delivered)

@@ -1,12 +1,12 @@
 """The ledger: one numbered row for each batch, in the same table as the streams.
 
-It records the committed rounds of a batch and whether it is published. A published batch is immutable. A batch whose
-driver died stays `started` until it is resumed or abandoned. The same partition contains:
+A row records the committed rounds of its batch, and whether the batch is published. A published batch is immutable. A
+batch whose driver died stays `started` until it is resumed or abandoned. The same partition contains:
 
 - the counter, `!next`: the next batch number, and the algorithm of the table;
 - the table's settings, `!of-table` (see `runtime.ledger.settings`);
 - a marker for each open batch, `!open-{id}`;
-- a marker for each finished batch, `!past-{time}-{id}`, newest first, until it is pruned.
+- a marker for each finished batch, `!past-{time}-{id}`, newest first, until the batch is pruned.
 
 The markers make the cost of a batch depend on the number of open batches, not on all that ever ran.
 """
@@ -31,11 +31,10 @@ from runtime.retries import RetryPolicy
 from runtime.versions.properties import INT32, number, reading_row, rows_between, text, time, written
 
 STATE_BASED = "state-based"
-
-EPOCH = "epoch "  # prefix of the input of a micro-batch
-
-REPROCESSING = "reprocessing of "  # prefix of the input of a reprocessing, whose outputs are not published
-
+EPOCH = "epoch "  # the prefix of the input of a micro-batch
+REPROCESSING = (
+    "reprocessing of "  # the prefix of the input of a reprocessing, whose outputs are not published
+)
 HIDDEN_EPOCHS = "_epochs"  # the folder in OUT that holds a micro-batch until readers may see it
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -59,11 +58,11 @@ class BatchRecord:
     out: str
     token: str  # random; marks the folders of the batch
     status: BatchStatus
-    rounds: int  # committed ones
+    rounds: int  # the number of committed rounds
     started_at: datetime
     updated_at: datetime
-    counts: Mapping[str, int]
-    last_routable: int = 0  # outputs of the last round with a handler
+    counts: Mapping[str, int]  # of deliveries by status, and of outputs
+    last_routable: int = 0  # the number of outputs of the last round that have a handler
     algorithm: str = STATE_BASED  # with the location of its deduplication or token store
     etag: str = ""
     number: int = 0  # 1 for the table's first batch
@@ -71,7 +70,7 @@ class BatchRecord:
 
     @property
     def key(self) -> BatchKey:
-        """The batch key recorded with the batch's versions and entries."""
+        """The batch key that the batch's versions and outbox entries record."""
         return BatchKey(self.batch_id, self.number)
 
     @property
@@ -81,30 +80,26 @@ class BatchRecord:
 
     @property
     def is_reprocessing(self) -> bool:
-        """Whether this batch handled the history of another table again."""
+        """Whether this batch reprocessed the history of another table."""
         return self.input.startswith(REPROCESSING)
 
     @property
     def shown_in(self) -> str:
-        """The folder where readers find the outcomes. A micro-batch's are moved there when the batch is published."""
+        """The folder where readers find the outcomes. A micro-batch moves its outcomes there when it is published."""
         return self.out.removesuffix(f"/{HIDDEN_EPOCHS}") if self.is_epoch else self.out
 
     @property
     def is_finished(self) -> bool:
-        """Whether this batch will publish nothing more."""
+        """Whether this batch will publish no more outputs."""
         return self.status is not BatchStatus.STARTED
 
 
 def describe(record: BatchRecord) -> dict[str, Any]:
     """Return the JSON form of a batch in the ledger."""
     names = ("batch_id", "number", "status", "algorithm", "rounds", "started_at", "updated_at")
+    described = {name: getattr(record, name) for name in names}
     counts = dict(sorted(record.counts.items()))
-    return {
-        **{name: getattr(record, name) for name in names},
-        "counts": counts,
-        "out": record.shown_in,
-        "input": record.input,
-    }
+    return {**described, "counts": counts, "out": record.shown_in, "input": record.input}
 
 
 def check_id(batch_id: str) -> None:
@@ -167,16 +162,16 @@ _PRUNED_AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """The counter of a ledger: the next batch number, and the algorithm of the table."""
+    """The counter of a ledger."""
 
-    next: int = 1
-    algorithm: str | None = None  # of the table's batches
+    next: int = 1  # the next batch number
+    algorithm: str | None = None  # of the table's batches; None before the first batch
     first_batch: str = ""
     etag: str | None = None  # None before the first batch
     settings: TableSettings = field(default_factory=TableSettings)  # read with the counter, stored elsewhere
 
     def operation(self) -> Operation:
-        """Return the operation that stores the counter. It fails if the row has changed since the read."""
+        """Return the operation that stores the counter, unless its row has changed since the read."""
         properties: dict[str, Value] = {
             "Next": Int64(self.next),
             "FirstBatch": self.first_batch,
@@ -205,7 +200,7 @@ def past_marker(record: BatchRecord) -> Operation:
 
 
 def _inverted(time: int) -> str:
-    """Encode a time in microseconds so that later times sort first. All times before 1970 are encoded as 1970."""
+    """Encode a time in microseconds so that later times sort first. Times before 1970 are encoded as 1970."""
     return f"{10**_DIGITS - 1 - max(time, 0):0{_DIGITS}}"
 
 
@@ -238,10 +233,11 @@ class Ledger:
     ) -> BatchRecord:
         """Begin a batch, or return its record if it was begun with the same input. Costs two or three requests.
 
-        Stores the settings that `demands` claims. Until its first committed round, a batch may change its folder.
-        Raises `BatchRefusedError` for an abandoned id, for an id with other input or another folder, and for a table of
-        another algorithm; `UsageError` for a claim that the table does not meet; `RetriesExhaustedError` after too many
-        conflicts.
+        Stores the settings that `demands` claims. A batch without committed rounds may change its folder.
+
+        Raises `BatchRefusedError` if the id was abandoned or has other input or another folder, or if the table has
+        another algorithm. Raises `UsageError` if the table does not meet the demands, and `RetriesExhaustedError` after
+        too many conflicts.
         """
         check_id(batch_id)
         now, tries = self._now(), self._retries.start()
@@ -297,8 +293,8 @@ class Ledger:
         return replace(counter, settings=read_settings(rows[OF_TABLE])) if OF_TABLE in rows else counter
 
     async def get(self, batch_id: str) -> BatchRecord:
-        """Return the record of a batch. Raises `BatchRefusedError` if there is none. Costs one request."""
-        record = await self._at(batch_id)
+        """Return the record of a batch. Raises `BatchRefusedError` if there is no such batch. Costs one request."""
+        record = await self.find(batch_id)
         if record is None:
             raise BatchRefusedError(f"There is no batch {batch_id}: `consistent batches` lists all batches.")
         return record
@@ -306,9 +302,6 @@ class Ledger:
     async def find(self, batch_id: str) -> BatchRecord | None:
         """Return the record of a batch, or `None`. Raises `BatchRefusedError` for an invalid id. Costs one request."""
         check_id(batch_id)
-        return await self._at(batch_id)
-
-    async def _at(self, batch_id: str) -> BatchRecord | None:
         row = await self._table.get(PARTITION, batch_id)
         return None if row is None else read_record(row)
 
@@ -319,10 +312,10 @@ class Ledger:
             _check_folder(record, out)
 
     async def choose_attempt(self, record: BatchRecord, attempt: str) -> BatchRecord:
-        """Record which attempt at the next round counts, unless another driver has already recorded one.
+        """Record which attempt at the next round counts, unless another driver has already recorded an attempt.
 
-        Returns the batch with the attempt that counts, or with more rounds if that attempt is committed. Costs one
-        request, two after a conflict.
+        Returns the batch with the attempt that counts, or with more rounds if that attempt is already committed. Costs
+        one request, or two after a conflict.
         """
         changed = replace(record, attempt=attempt, updated_at=self._now())
         operation = Operation.replace(record.batch_id, record_properties(changed), record.etag)
@@ -341,7 +334,10 @@ class Ledger:
     async def commit_round(
         self, record: BatchRecord, number: int, counts: Mapping[str, int], routable: int
     ) -> BatchRecord:
-        """Record that a round's outcomes are complete, unless another driver has already done so."""
+        """Record that the outcomes of a round are complete, unless another driver has already done so.
+
+        `counts` are added to those of the batch. `routable` is the number of outputs of the round with a handler.
+        """
         total = {key: record.counts.get(key, 0) + counts.get(key, 0) for key in {**record.counts, **counts}}
         return await self._update(
             record, replace(record, rounds=number + 1, counts=total, last_routable=routable, attempt="")
@@ -352,7 +348,7 @@ class Ledger:
         return await self._update(record, replace(record, rounds=0, counts={}, last_routable=0, attempt=""))
 
     async def publish(self, record: BatchRecord) -> BatchRecord:
-        """Record that all rounds are committed. The batch becomes immutable."""
+        """Record that all rounds are committed, which makes the batch immutable."""
         return await self._update(record, replace(record, status=BatchStatus.PUBLISHED))
 
     async def abandon(self, batch_id: str) -> BatchRecord:
@@ -384,9 +380,10 @@ class Ledger:
         return replace(changed, etag=etag)
 
     async def batches(self, limit: int, after: BatchRecord | None = None) -> list[BatchRecord]:
-        """Return the newest batches: open ones by descending number, then finished ones, latest end first.
+        """Return the newest batches: open batches by descending number, then finished batches by descending end.
 
-        With `after`, returns only finished ones after it. Costs one request per batch, and one for every 1,000 markers.
+        With `after`, returns only the finished batches that follow that batch. Costs one request per batch, and one for
+        every 1,000 markers.
         """
         markers: list[Row] = []
         if after is None:
@@ -397,7 +394,7 @@ class Ledger:
             markers += page.rows
             if len(markers) >= limit:
                 break
-        records = [await self._at(id_of(marker.row_key)) for marker in markers[:limit]]
+        records = [await self.find(id_of(marker.row_key)) for marker in markers[:limit]]
         return [record for record in records if record is not None]
 
     async def algorithm(self) -> tuple[str, str] | None:
@@ -406,7 +403,7 @@ class Ledger:
         return None if counter.algorithm is None else (counter.algorithm, counter.first_batch)
 
     async def check_table(self, algorithm: str, demands: TableDemands | None = None) -> None:
-        """Raise the errors of `begin` for a table of another algorithm, or one that does not meet `demands`.
+        """Raise the errors of `begin` if the table has another algorithm, or does not meet `demands`.
 
         Costs one request, plus one for every 1,000 rows to key the draws of a new table.
         """
@@ -422,7 +419,7 @@ class Ledger:
 
     async def snapshot(self) -> tuple[OpenBatches, TableSettings]:
         """Return the open batches and the table's settings. Costs one request for every 1,000 open batches."""
-        # One scan reads the counter before the markers, so a batch that it counts and that has no marker has ended.
+        # The scan reads the counter before the markers, so a batch with a lower number and no marker has ended.
         next_, numbers, settings = 1, set[int](), TableSettings()
         async for row in rows_between(self._table, PARTITION, COUNTER, OPEN + LAST):
             if row.row_key == COUNTER:
@@ -436,8 +433,8 @@ class Ledger:
     async def prune(self, before: int, *, dry_run: bool = False) -> int:
         """Delete the rows of batches that ended before a time in microseconds. Returns the number of batches.
 
-        With `dry_run`, only counts them. Costs one request, one more for every 1,000 batches, and a transaction for
-        every 50. Raises `RetriesExhaustedError` after too many conflicts.
+        With `dry_run`, only counts the batches. Costs one request for every 1,000 batches, and a transaction for every
+        50 batches. Raises `RetriesExhaustedError` after too many conflicts.
         """
         count, tries = 0, self._retries.start()
         first = f"{PAST}{_inverted(before - 1)}"
@@ -484,21 +481,21 @@ def _taken(record: BatchRecord) -> BatchRefusedError:
 
 
 # A consumer batch acknowledges in bulk that the outputs of single messages are published: one transaction for thousands
-# of messages. Versions record its number, and truncation keeps them until it is published, which happens after the
-# last of its messages published its outputs. If a consumer dies, its batch stays open; abandon it after the queue has
-# redelivered its messages (`consistent batches --abandon`).
+# of messages. Versions record the number of the batch, and truncation keeps them until the batch is published. The
+# batch is published once all of its messages have published their outputs. If a consumer dies, its batch stays open.
+# Abandon the batch (`consistent batches --abandon`) after the queue has redelivered its messages.
 
 INPUT = "single messages of a consumer"  # the recorded input of a consumer batch
 
 
 @dataclass(slots=True, eq=False)
 class ConsumerBatch:
-    """One batch of a consumer, with the messages that are `running`, and the messages that `failed`."""
+    """One batch of a consumer."""
 
     record: BatchRecord
     began_at: int
-    running: int = 0
-    failed: set[Hashable] = field(default_factory=set)
+    running: int = 0  # the number of messages that are being handled
+    failed: set[Hashable] = field(default_factory=set)  # messages that may have unpublished outputs
 
     @property
     def number(self) -> int:
@@ -529,7 +526,7 @@ class ConsumerBatches:
         return batch
 
     async def leave(self, batch: ConsumerBatch, message: Hashable | None) -> None:
-        """Record that a message published its outputs or, with `None`, that it made no version. End former batches.
+        """Record that a message published its outputs, or made no version if `message` is `None`. End former batches.
 
         Costs two requests for each batch that ends.
         """
@@ -544,7 +541,7 @@ class ConsumerBatches:
         batch.failed.add(message)
 
     async def flush(self) -> int:
-        """End all batches that can end, including the current one. Returns how many batches stay open."""
+        """End all batches that can end, including the current batch. Returns how many batches stay open."""
         self._retire()
         await self._end_former()
         return len(self._former)
@@ -560,12 +557,12 @@ class ConsumerBatches:
             try:
                 await self.ledger.publish(batch.record)
             except (StoreUnavailableError, RetriesExhaustedError):
-                self._former.append(batch)  # retried later; the outputs are published anyway
+                self._former.append(batch)  # to retry later; the outputs are already published
             except BatchRefusedError:
-                continue  # the operator has abandoned it
+                continue  # an operator has abandoned the batch
 
 
-MARK = "_batch"  # prefix of a commit marker, whose name contains a digest of the round's file names and sizes
+MARK = "_batch"  # the prefix of all commit markers
 
 
 def mark_prefix(token: str) -> str:
@@ -574,5 +571,5 @@ def mark_prefix(token: str) -> str:
 
 
 def mark_of(token: str, sizes: Mapping[str, int]) -> str:
-    """Return the name of the commit marker of a round with these files."""
+    """Return the name of the commit marker of a round: it contains a digest of the names and sizes of its files."""
     return mark_prefix(token) + sha256(repr(sorted(sizes.items())).encode()).hexdigest()[:32]

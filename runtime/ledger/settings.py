@@ -16,7 +16,9 @@ from runtime.errors import UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions.properties import expect, reading_row, rows_between, text, written
 
-LEDGER = "_batches"  # the partition of the ledger. Keys of streams contain a hyphen, so they never equal it.
+LEDGER = (
+    "_batches"  # the partition of the ledger. Keys of streams contain a hyphen, so no stream has this key.
+)
 
 OF_TABLE = "!of-table"  # the row of the settings. It sorts between `!next` and `!open-…`.
 
@@ -28,10 +30,10 @@ Draws = Literal["plain", "keyed"]  # keyed draws also depend on a secret of the 
 
 @dataclass(frozen=True, slots=True)
 class TableOwner:
-    """The app that owns a table: its optional name, and all handlers that have worked on the table."""
+    """The app that owns a table."""
 
-    name: str | None
-    handlers: frozenset[str]
+    name: str | None  # of the app, if it has one
+    handlers: frozenset[str]  # all handlers that have worked on the table
 
     @classmethod
     def of(cls, app: App) -> TableOwner:
@@ -39,7 +41,10 @@ class TableOwner:
         return cls(app.name, frozenset(app.handlers))
 
     def is_same(self, other: TableOwner) -> bool:
-        """Return whether `other` may be this app: the same name or, without one, a subset or superset of handlers."""
+        """Return whether `other` may be this app.
+
+        Apps with a name are compared by name. Otherwise the handlers of one app must include those of the other.
+        """
         if self.name is not None:
             return self.name == other.name
         return self.handlers <= other.handlers or other.handlers <= self.handlers
@@ -55,14 +60,16 @@ class TableOwner:
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """Settings of a table. `etag` is `None` if none are stored, and `draw_key` is `None` if draws are plain."""
+    """The settings of a table."""
 
     owner: TableOwner | None = None
-    draw_key: bytes | None = field(default=None, repr=False)
-    etag: str | None = None
+    draw_key: bytes | None = field(
+        default=None, repr=False
+    )  # the secret of keyed draws; None: draws are plain
+    etag: str | None = None  # None: no settings are stored
     follows: str | None = None  # the table whose history this one reprocesses
     switched_to: str | None = None  # the table that took over
-    switched_as: bytes | None = None  # a digest of its contents at that time
+    switched_as: bytes | None = None  # a digest of the contents of that table when it took over
 
     @classmethod
     async def of(cls, table: Table) -> TableSettings:
@@ -82,8 +89,8 @@ class TableSettings:
     ) -> TableSettings:
         """Claim a table for an app, as a batch does. Returns the settings for `Processor`.
 
-        `draws` chooses keyed draws for a new table; `adopt` takes over a table of another app. Costs one request, two
-        if the settings change, plus one for every 1,000 rows for keyed draws. Raises `UsageError`.
+        `draws` chooses keyed draws for a new table; `adopt` takes over a table of another app. Costs one request, or
+        two if the settings change. Choosing keyed draws costs one more for every 1,000 rows. Raises `UsageError`.
         """
         demands = TableDemands(TableOwner.of(app), draws, adopt)
 
@@ -103,9 +110,9 @@ class TableSettings:
         return await until_undisturbed((retries or RetryPolicy()).beside(table), attempt)
 
     def check_use(self, follows: str | None = None) -> None:
-        """Raise `UsageError` if the table was switched to another table, or is only used to reprocess another table.
+        """Raise `UsageError` if the table was switched to another table, or only reprocesses another table.
 
-        `follows`: the table that the caller reprocesses.
+        `follows`: the table that the caller reprocesses into this table.
         """
         if self.switched_to is not None:
             raise UsageError(f"The table was switched to {self.switched_to}: use that, or switch back.")
@@ -125,16 +132,17 @@ class TableSettings:
             )
 
     def operation(self) -> Operation:
-        """Return the operation that stores the settings. It fails if they changed since they were read."""
-        properties: dict[str, Value] = {}
-        if self.owner is not None:
-            properties["Handlers"] = _BETWEEN.join(sorted(self.owner.handlers))
-            if self.owner.name is not None:
-                properties["App"] = self.owner.name
-        if self.draw_key is not None:
-            properties["DrawKey"] = self.draw_key
-        others = {"Follows": self.follows, "SwitchedTo": self.switched_to, "SwitchedAs": self.switched_as}
-        properties |= {name: value for name, value in others.items() if value is not None}
+        """Return the operation that stores the settings, unless they have changed since they were read."""
+        owner = self.owner
+        values: dict[str, Value | None] = {
+            "Handlers": None if owner is None else _BETWEEN.join(sorted(owner.handlers)),
+            "App": None if owner is None else owner.name,
+            "DrawKey": self.draw_key,
+            "Follows": self.follows,
+            "SwitchedTo": self.switched_to,
+            "SwitchedAs": self.switched_as,
+        }
+        properties = {name: value for name, value in values.items() if value is not None}
         return written(OF_TABLE, properties, self.etag)
 
 
@@ -144,20 +152,18 @@ class TableDemands:
 
     owner: TableOwner
     draws: Draws | None = None  # None: unchanged, or plain in a new table
-    adopt: bool = False  # take over a table of another app
-    follows: str | None = None  # the table whose history is reprocessed into it
-    draw_key: bytes | None = field(default=None, repr=False)  # of that table
+    adopt: bool = False  # whether to take over a table of another app
+    follows: str | None = None  # the table whose history is reprocessed into this table
+    draw_key: bytes | None = field(default=None, repr=False)  # of the table `follows`
 
     async def settings_after(self, table: Table, old: TableSettings, *, has_batches: bool) -> TableSettings:
-        """Return the settings after the batch. Raises `UsageError` if the demands cannot be met.
+        """Return the settings that replace `old`. Raises `UsageError` if the table cannot meet the demands.
 
-        Keying the draws of a table without batches costs one request for every 1,000 rows; everything else is free.
+        Costs no request, except for a table without batches: to choose keyed draws or to reprocess into it costs one
+        request for every 1,000 rows.
         """
-        if (
-            self.follows is not None
-            and old == TableSettings()
-            and not (has_batches or await has_objects(table))
-        ):
+        is_new = self.follows is not None and old == TableSettings() and not has_batches
+        if is_new and not await has_objects(table):
             old = replace(old, follows=self.follows, draw_key=self.draw_key)
         old.check_use(self.follows)
         if old.owner is None or self.adopt:
@@ -177,7 +183,7 @@ class TableDemands:
 
 
 async def has_objects(table: Table) -> bool:
-    """Return whether a table has any rows of business objects."""
+    """Return whether a table has rows of business objects. Costs one request for every 1,000 rows before the first."""
     async for page in pages(partial(table.scan, None, select=[])):
         if any("-" in row.partition_key for row in page.rows):
             return True
@@ -201,12 +207,12 @@ def read_settings(row: Row) -> TableSettings:
 
 
 def is_same_table(name: str | None, other: str | None) -> bool:
-    """Return whether two names mean the same table, or both are missing. SQLite and Azure ignore case."""
+    """Return whether two names mean the same table, or both are missing. Case is ignored, as in SQLite and Azure."""
     return (name or "").lower() == (other or "").lower()
 
 
 async def open_current(store: Store, name: str, *, make: bool = True) -> tuple[str, Table]:
-    """Open a table, or the one that it was switched to. Return its name and the table. Costs one request per table."""
+    """Open a table, or the table that it was switched to. Return its name and the table. Costs a request per table."""
     table = await store.table(name, make=make)
     settings = await TableSettings.of(table)
     return (name, table) if settings.switched_to is None else await open_current(store, settings.switched_to)

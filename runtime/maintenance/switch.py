@@ -38,7 +38,7 @@ from runtime.messages.envelope import canonical
 from runtime.messages.outcome import Reason
 from runtime.publishing.records import PARTITION as PUBLICATIONS
 from runtime.versions.dead_letter_rows import letters_of
-from runtime.versions.head import HEAD_PROPERTIES, Head, read_head
+from runtime.versions.head import Head
 from runtime.versions.properties import rows_between
 from runtime.versions.run import Run, Version
 from runtime.versions.stream import (
@@ -48,7 +48,8 @@ from runtime.versions.stream import (
     copy_versions,
     find_versions,
     read_whole,
-    state_streams,
+    state_headers,
+    stream_heads,
     stream_partition,
 )
 
@@ -123,8 +124,8 @@ async def _counter(table: Table) -> Counter:
 async def _contents(table: Table) -> bytes:
     """Return a digest of the ETags that a batch, a message or a command changes, except for publications."""
     found = sha256(f"{(await _counter(table)).next}".encode())
-    async for stream in state_streams(table, _ALL, []):
-        found.update(f"\n{stream.partition.key} {stream.etag}".encode())
+    async for header in state_headers(table, _ALL):
+        found.update(f"\n{header.partition_key} {header.etag}".encode())
     for partition in (LETTERS, POLICIES):
         async for row in rows_between(table, partition, "", _LAST):
             found.update(f"\n{row.row_key} {row.etag}".encode())
@@ -137,15 +138,11 @@ async def _copy(old: Table, new: Table, name: str, next_batch: int) -> int:
     Return the number of objects copied. Raises `UsageError` if the second table does not follow all versions.
     """
     owner = (await TableSettings.of(new)).owner
-    followed = {
-        stream.partition.key: read_head(stream.properties or {})
-        async for stream in state_streams(new, _ALL, HEAD_PROPERTIES)
-    }
+    followed = {stream.key: stream.head async for stream in stream_heads(new, _ALL)}
     equal, different, behind = list[str](), list[str](), 0
-    async for stream in state_streams(old, _ALL, HEAD_PROPERTIES):
-        key = stream.partition.key
-        head, own = read_head(stream.properties or {}), followed.get(key)
-        is_handled = owner is None or key.partition("-")[0] in owner.handlers
+    async for stream in stream_heads(old, _ALL):
+        key, head, own = stream.key, stream.head, followed.get(stream.key)
+        is_handled = owner is None or stream.handler in owner.handlers
         if is_handled and head.versions > (own.followed if own is not None else head.kept_from - 1):
             behind += 1
         elif own is None or own.shared:

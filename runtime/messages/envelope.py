@@ -1,4 +1,4 @@
-"""Envelopes: deliveries as logs store them, and the canonical form of message ids."""
+"""Envelopes of deliveries, canonical message ids, and fingerprints of messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class Columnar(Sequence[R]):
-    """Base of sequences stored by column: slotted dataclasses with one list for each field of `row`."""
+    """Base of sequences stored by column. A subclass is a slotted dataclass with a list for each field of `row`."""
 
     __slots__: tuple[str, ...] = ()
     row: ClassVar[Any]
@@ -65,24 +65,24 @@ class Columnar(Sequence[R]):
         for column, added in zip(self.columns(), other.columns(), strict=True):
             column.extend(added)
 
-    def columns(self) -> tuple[list[Any], ...]:
-        columns: tuple[list[Any], ...] = self._all(self)
+    def columns(self) -> Sequence[list[Any]]:
+        columns: Sequence[list[Any]] = self._all(self)
         return columns
 
 
 def pieces(joined: bytes, size: int) -> list[bytes]:
-    """Split bytes into values of `size` bytes. Raises `ValueError` if the last one is shorter."""
+    """Split bytes into values of `size` bytes. Raises `ValueError` if the last value is shorter."""
     count, rest = divmod(len(joined), size)
     if rest:
         raise ValueError(f"{len(joined)} bytes are not a multiple of {size}")
     return list(struct.unpack(f"{size}s" * count, joined))
 
 
-# Message ids. All spellings of a UUID are one id; the canonical one is in lower case with hyphens. A run stores UUIDs
-# as 16 bytes and other ids as text, so the two never compare equal.
+# Message ids. All spellings of a UUID are one id. Its canonical spelling is in lower case with hyphens. A run stores
+# UUIDs as 16 bytes and other ids as text, so a UUID never equals an id of another form.
 
 MAX_LENGTH = 255
-# All spellings of a UUID, without the end anchor, which Java and Python write differently.
+# Matches all spellings of a UUID. The end anchor is missing, because Java and Python write it differently.
 UUID_PATTERN = (
     r"(?i)^(?:urn:uuid:)?\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?"
 )
@@ -96,7 +96,8 @@ _UUID_BYTES = 16
 _UUIDS_ONLY = b"\x01"
 _MIXED = b"\x02"
 
-IdKey = bytes | str  # compared and stored: 16 bytes for a UUID, otherwise text
+IdKey = bytes | str
+"""The form in which ids are compared and stored: 16 bytes for a UUID, otherwise text."""
 
 
 def canonical(text: str) -> str:
@@ -110,7 +111,7 @@ def id_key(canonical_id: str) -> IdKey:
 
 
 def id_keys(canonical_ids: Sequence[str]) -> list[IdKey]:
-    """Return the keys of canonical ids. Faster than single calls if all are UUIDs."""
+    """Return the keys of canonical ids. Faster than one call of `id_key` per id if all ids are UUIDs."""
     lines = "\n".join([*canonical_ids, ""])
     # The total length rules out an id that contains a line break.
     if len(lines) == len(canonical_ids) * (_CANONICAL_LENGTH + 1) and _CANONICAL_LINES.match(lines):
@@ -133,7 +134,7 @@ def pack_ids(keys: Sequence[IdKey]) -> bytes:
 
 
 def unpack_ids(data: bytes) -> list[IdKey]:
-    """Decode a list of message ids. Raises `ValueError`, `TypeError` or msgpack's errors."""
+    """Decode the message ids that `pack_ids` encoded. Raises `ValueError`, `TypeError` or msgpack's errors."""
     if data[:1] == _UUIDS_ONLY:
         return [*pieces(data[1:], _UUID_BYTES)]
     ids = unpack(data[1:])
@@ -149,23 +150,20 @@ def join_ids(packed: bytes, following: bytes) -> bytes:
     return pack_ids([*unpack_ids(packed), *unpack_ids(following)])
 
 
-# Row keys for message ids: the id if it fits, which keeps tables readable, otherwise its digest.
-
 FIRST, LAST = "ID-", "ID~"  # the bounds of the row keys of messages within their partition
 
 _LONGEST = 120  # escaping triples the length, which every store still accepts
 
 
 def row_key(message_id: IdKey) -> str:
+    """Return the row key of a message: its id, which keeps tables readable, or the digest of a long id."""
     text = id_text(message_id)
-    if len(text) <= _LONGEST:
-        return f"ID-T-{text}"
-    return f"ID-D-{sha256(text.encode()).hexdigest()}"
+    return f"ID-T-{text}" if len(text) <= _LONGEST else f"ID-D-{sha256(text.encode()).hexdigest()}"
 
 
 Headers = Mapping[str, str] | None
 
-# Malformed or long ones are not passed on: a receiver may reject the output because of them.
+# Malformed or long values are not passed on, because a receiver may reject the output that carries them.
 _PASSED_ON = {
     "traceparent": re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}"),
     "tracestate": re.compile(r"[ -~]{1,512}"),
@@ -174,7 +172,7 @@ _TRACE = frozenset(_PASSED_ON)
 
 
 def without_trace(headers: Headers) -> Headers:
-    """Return the headers that handlers see: without W3C trace context, which differs between redeliveries."""
+    """Return the headers that handlers see. They lack the W3C trace context, which differs between redeliveries."""
     if not headers or _TRACE.isdisjoint(headers):
         return headers
     return {name: value for name, value in headers.items() if name not in _TRACE} or None
@@ -189,15 +187,15 @@ def with_trace(headers: Mapping[str, str], cause: Headers) -> Mapping[str, str]:
 
 
 class Envelope(NamedTuple):
-    """One delivery of a message: `message_id` is canonical, `body` JSON text or msgpack; times in microseconds."""
+    """One delivery of a message."""
 
-    message_id: str
+    message_id: str  # canonical
     type: str
-    body: str | bytes
+    body: str | bytes  # JSON text or msgpack
     business_id: str | None = None
     sequence: int | None = None
-    enqueued_at: int | None = None
-    headers: Mapping[str, str] | None = None
+    enqueued_at: int | None = None  # in microseconds since 1970 UTC
+    headers: Headers = None
 
     @classmethod
     def of(
@@ -209,7 +207,7 @@ class Envelope(NamedTuple):
         business_id: str | None = None,
         sequence: int | None = None,
         enqueued_at: datetime | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = None,
     ) -> Envelope:
         """Create an envelope for a message from a queue. Raises `ValueError` for an invalid id."""
         if not 0 < len(message_id) <= MAX_LENGTH:
@@ -218,9 +216,8 @@ class Envelope(NamedTuple):
             raise ValueError(
                 f"The message id {message_id!a} is invalid Unicode: it contains a lone surrogate."
             )
-        if isinstance(body, bytes) and body.lstrip().startswith(
-            b"{"
-        ):  # msgpack's maps begin with other bytes
+        # JSON may arrive as bytes. No map of msgpack begins with this one.
+        if isinstance(body, bytes) and body.lstrip().startswith(b"{"):
             with suppress(UnicodeDecodeError):
                 body = body.decode()
         moment = None if enqueued_at is None else to_microseconds(enqueued_at)
@@ -253,17 +250,16 @@ class Envelopes(Columnar[Envelope]):
     business_ids: list[str | None] = field(default_factory=list)
     sequences: list[int | None] = field(default_factory=list)
     enqueued_at: list[int | None] = field(default_factory=list)
-    headers: list[Mapping[str, str] | None] = field(default_factory=list)
+    headers: list[Headers] = field(default_factory=list)
 
 
-_LARGE_INTEGER = 1
+_LARGE_INTEGER, _OTHER_KEYS, _TIMESTAMP = 1, 2, 3  # extension types of msgpack
 _SURROGATES = "surrogatepass"
 
 
 def pack_envelope(envelope: Envelope) -> bytes:
-    """Encode a delivery as msgpack, even if its fields are invalid. Other header values become their `repr`."""
-    headers = envelope.headers
-    fields: list[Any] = list(envelope._replace(headers=None if headers is None else dict(headers)))
+    """Encode a delivery as msgpack, even if its fields are invalid. Values that msgpack cannot hold become `repr`."""
+    fields: list[Any] = [*envelope[:-1], None if envelope.headers is None else dict(envelope.headers)]
     while fields and fields[-1] is None:
         fields.pop()
     packed: bytes = msgpack.packb(fields, default=_unusual, unicode_errors=_SURROGATES)
@@ -271,7 +267,7 @@ def pack_envelope(envelope: Envelope) -> bytes:
 
 
 def unpack_envelope(packed: bytes) -> Envelope:
-    """Reverse `pack_envelope`."""
+    """Decode a delivery that `pack_envelope` encoded. Raises `ValueError`, `TypeError` or msgpack's errors."""
     fields = unpack(packed, ext_hook=_usual, unicode_errors=_SURROGATES, strict_map_key=False)
     return Envelope(*fields, *[None] * (len(Envelope._fields) - len(fields)))
 
@@ -288,12 +284,10 @@ def _usual(code: int, data: bytes) -> int:
     return int(data)
 
 
-SIZE = 16
-
-_LARGE_INTEGER, _OTHER_KEYS, _TIMESTAMP = 1, 2, 3
+SIZE = 16  # bytes of a fingerprint or digest
 
 
-def _timestamp(value: Any) -> Ext:  # noqa: ANN401 - what msgspec has no type for
+def _timestamp(value: Any) -> Ext:  # noqa: ANN401 - a value without a type in msgspec
     if isinstance(value, msgpack.Timestamp):
         return Ext(_TIMESTAMP, value.to_bytes())
     raise TypeError(f"{type(value).__name__} cannot be packed")
@@ -304,14 +298,14 @@ _encode = Encoder(order="deterministic", enc_hook=_timestamp).encode
 
 def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -> bytes:
     """Return the 16-byte fingerprint of a type and a body: JSON, or msgpack if `packed`. Raises the parser's errors."""
-    # Parsing first makes copies equal whose JSON differs in spaces, escapes or key order. 1 and 1.0 stay different, and
-    # defaults of the class are not filled in: the message counts as sent.
+    # The body is parsed, so that spaces, escapes and key order make no difference. 1 and 1.0 stay different. Only the
+    # fields that were sent count: defaults of the class are not filled in.
     parsed = unpack(body) if packed else from_json(body)  # type: ignore[arg-type] # `packed` implies bytes
     return digest((message_type, parsed))
 
 
 def digest(value: object) -> bytes:
-    """Return the 16-byte BLAKE2 hash of a value, packed with msgpack and sorted keys."""
+    """Return the 16-byte BLAKE2 hash of a value, encoded as msgpack with sorted keys."""
     try:
         encoded = _encode(value)
     except (OverflowError, TypeError):
@@ -320,7 +314,7 @@ def digest(value: object) -> bytes:
 
 
 def _packable(value: Any) -> Any:  # noqa: ANN401 - parsed JSON or msgpack
-    """Replace what msgspec cannot pack, large integers and non-text keys, with extension types."""
+    """Replace large integers and keys that are not text, which msgspec cannot pack, with extension types."""
     match value:
         case int() if not -(2**63) <= value < 2**64:
             return Ext(_LARGE_INTEGER, str(value).encode())

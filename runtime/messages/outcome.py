@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import chain, compress, repeat
-from operator import add
+from itertools import chain, repeat
 from typing import Any, NamedTuple, Self, overload
 
 from handlers import Published
 from runtime.messages.envelope import Columnar, Envelope, Envelopes, Headers, with_trace
 
-# Parts in which errors of a group may differ. A regular expression for Python and Spark.
+# A regular expression, for Python and Spark, of the parts in which errors of a group may differ.
 VARYING = r"""'[^']*'|"[^"]*"|-?\d+"""
 
 _VARYING = re.compile(VARYING)
@@ -22,7 +21,7 @@ _EXAMPLES = 2
 
 @dataclass(slots=True)
 class DeadLetters:
-    """A group of dead letters: their count, one of the errors, and up to two message ids."""
+    """A group of dead letters: their number, one of their errors, and up to two message ids."""
 
     reason: str
     handler: str | None
@@ -37,40 +36,40 @@ def without_values(error: str) -> str:
 
 
 class DeadLetterGroups:
-    """Groups dead letters by reason, handler, type and error, ignoring numbers and quoted values."""
+    """Groups dead letters by reason, handler, type and error. Numbers and quoted values in errors are ignored."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Any, ...], DeadLetters] = {}
+        self._groups: dict[tuple[Any, ...], DeadLetters] = {}
 
     def add(
         self, reason: str, handler: str | None, type_: str | None, error: str, message_id: str | None
     ) -> None:
         key = (reason, handler, type_, without_values(error))
-        group = self._found.setdefault(key, DeadLetters(reason, handler, type_, error, 0))
+        group = self._groups.setdefault(key, DeadLetters(reason, handler, type_, error, 0))
         group.count += 1
         if message_id and message_id not in group.message_ids and len(group.message_ids) < _EXAMPLES:
             group.message_ids.append(message_id)
 
     def largest_first(self) -> list[DeadLetters]:
-        return sorted(self._found.values(), key=lambda group: (-group.count, group.reason, group.error))
+        return sorted(self._groups.values(), key=lambda group: (-group.count, group.reason, group.error))
 
 
 def group_dead_letters(rows: Iterable[Mapping[str, Any]]) -> list[DeadLetters]:
-    """Group rows with the columns of outcomes, and return the groups, largest first."""
+    """Group dead letters, given as rows with the columns of outcomes. Return the groups, largest first."""
     groups = DeadLetterGroups()
     for row in rows:
         groups.add(row["reason"], row["handler"], row["type"], row["error"], row["message_id"])
     return groups.largest_first()
 
 
-OUTPUT_INDEX_BITS = 20
+OUTPUT_INDEX_BITS = 20  # of `Output.sequence`
 
 MAX_ERROR_LENGTH = 2000
 _END = 100  # characters kept from the end of a long error, which names the line
 
 
 class Status(StrEnum):
-    """The kind of result of a delivery."""
+    """How a delivery ended."""
 
     PROCESSED = "processed"
     DUPLICATE = "duplicate"
@@ -109,10 +108,8 @@ class Output(NamedTuple):
     message_id: str
     type: str
     body: str
-    sequence: int
-    """The version of the parent shifted by 20 bits, plus the index of the output."""
-    enqueued_at: int
-    """The recorded time of the parent, in microseconds since 1970 UTC."""
+    sequence: int  # the version that the parent made, shifted by 20 bits, plus the index of the output
+    enqueued_at: int  # the recorded time of the parent, in microseconds since 1970 UTC
     headers: Mapping[str, str]
 
     def envelope(self) -> Envelope:
@@ -126,7 +123,7 @@ Maker = tuple[str, int | None]
 
 
 class Outcome(NamedTuple):
-    """The outcome of one delivery in one handler. `version` numbers the versions of the stream from 1."""
+    """The outcome of one delivery in one handler."""
 
     envelope: Envelope
     handler: str | None
@@ -134,9 +131,9 @@ class Outcome(NamedTuple):
     status: Status
     reason: Reason | None = None
     error: str | None = None
-    version: int | None = None
+    version: int | None = None  # numbered from 1 in each stream
     outputs: tuple[Output, ...] = ()
-    made_by: Maker | None = None  # of a duplicate, if a batch made its version
+    made_by: Maker | None = None  # for a duplicate whose version a batch made
 
     @property
     def is_dead_letter(self) -> bool:
@@ -152,22 +149,17 @@ def dead_letter(
     *,
     length: int = MAX_ERROR_LENGTH,
 ) -> Outcome:
-    """Return the outcome of a rejected delivery. The error is shortened to `length` characters."""
-    shown = shortened(error, length).encode("utf-8", "backslashreplace").decode()
+    """Return the outcome of a rejected delivery. An error of more than `length` characters loses its middle part."""
+    if len(error) > length:
+        end = f" ... ({len(error):,} characters) ... {error[-_END:]}"
+        error = error[: length - len(end)] + end if length >= 2 * len(end) else error[:length]
+    shown = error.encode("utf-8", "backslashreplace").decode()
     return Outcome(envelope, handler, business_id, Status.DEAD_LETTER, reason, shown)
-
-
-def shortened(error: str, length: int) -> str:
-    """Return an error, without its middle part if it is longer than `length` characters."""
-    if len(error) <= length:
-        return error
-    end = f" ... ({len(error):,} characters) ... {error[-_END:]}"
-    return error[: length - len(end)] + end if length >= 2 * len(end) else error[:length]
 
 
 @dataclass(slots=True)
 class Outputs(Columnar[Output]):
-    """Outputs by column: one list for each field of `Output`. Bodies are text or UTF-8 bytes."""
+    """Outputs by column: one list for each field of `Output`. A body is text or UTF-8 bytes."""
 
     row = Output
 
@@ -182,17 +174,18 @@ class Outputs(Columnar[Output]):
 def outputs_of(
     published: Sequence[Published], version: int, now: int, cause: Headers = None
 ) -> tuple[Output, ...]:
-    """Return the outputs of the message that made a version at the time `now`. `cause`: the message's headers."""
-    numbered = enumerate(published, version << OUTPUT_INDEX_BITS)
-    outputs = [
-        Output(id_, name, body.decode(), n, now, with_trace(headers, cause) if cause else headers)
-        for n, (id_, name, body, headers) in numbered
-    ]
-    return tuple(outputs)
+    """Return the outputs of a message that made a version at the time `now`. `cause` are the message's headers."""
+    return tuple(
+        Output(id_, name, body.decode(), number, now, with_trace(headers, cause))
+        for number, (id_, name, body, headers) in enumerate(published, version << OUTPUT_INDEX_BITS)
+    )
 
 
 class Outcomes(Sequence[Outcome]):
-    """Outcomes by column, in delivery order; `refused` maps positions to those that do not fit. Rows are lazy."""
+    """Outcomes by column, in the order of deliveries. Rows are created on access.
+
+    `refused` has the outcomes that the columns cannot represent, by position.
+    """
 
     def __init__(
         self, envelopes: Envelopes, handler: str | None = None, business_id: str | None = None
@@ -207,7 +200,7 @@ class Outcomes(Sequence[Outcome]):
         self.published: list[Sequence[Published]] = []
         self.refused: dict[int, Outcome] = {}
         self.makers: dict[int, Maker] = {}  # `Outcome.made_by`, by position
-        self.made = 0
+        self.made = 0  # the number of new versions
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome]) -> Outcomes:
@@ -228,21 +221,21 @@ class Outcomes(Sequence[Outcome]):
         self.published += published
 
     def conclude(self, status: Status, version: int | None, now: int, published: Sequence[Published]) -> None:
-        """Append one outcome to the columns."""
+        """Append one outcome without an error."""
         self.statuses.append(status)
         self.versions.append(version)
         self.nows.append(now)
         self.published.append(published)
 
     def refuse(self, outcome: Outcome) -> None:
-        """Append an outcome that the columns cannot represent, such as a dead letter, to `refused`."""
+        """Append an outcome that the columns cannot represent, such as a dead letter."""
         self.refused[len(self)] = outcome
         if outcome.made_by is not None:
             self.makers[len(self)] = outcome.made_by
         self.conclude(outcome.status, outcome.version, 0, ())
 
     def outputs(self) -> tuple[list[int], Outputs]:
-        """Return the number of outputs of each outcome, and all outputs."""
+        """Return the number of outputs of each outcome, and the outputs of all outcomes."""
         if any(outcome.outputs for outcome in self.refused.values()):
             rows = [outcome.outputs for outcome in self]
             return [len(outputs) for outputs in rows], Outputs.of(chain.from_iterable(rows))
@@ -254,12 +247,11 @@ class Outcomes(Sequence[Outcome]):
         if any(causes := self.envelopes.headers):
             caused_by = chain.from_iterable(map(repeat, causes, counts))
             headers = list(map(with_trace, headers, caused_by))
-        sequences = [(version or 0) << OUTPUT_INDEX_BITS for version in compress(self.versions, counts)]
-        times = list(compress(self.nows, counts))
-        if len(flat) > len(sequences):
-            several = list(filter(None, counts))
-            sequences = list(chain.from_iterable(map(range, sequences, map(add, sequences, several))))
-            times = list(chain.from_iterable(map(repeat, times, several)))
+        firsts = [(version or 0) << OUTPUT_INDEX_BITS for version in self.versions]
+        sequences = [
+            first + index for first, count in zip(firsts, counts, strict=True) for index in range(count)
+        ]
+        times = list(chain.from_iterable(map(repeat, self.nows, counts)))
         return counts, Outputs(message_ids, types, bodies, sequences, times, headers)
 
     def __iadd__(self, other: Outcomes) -> Self:
@@ -285,8 +277,7 @@ class Outcomes(Sequence[Outcome]):
     def __getitem__(self, index: int | slice) -> Outcome | Outcomes:
         if isinstance(index, slice):
             part = Outcomes(self.envelopes[index], self.handler, self.business_id)
-            if self.business_ids is not None:
-                part.business_ids = self.business_ids[index]
+            part.business_ids = None if self.business_ids is None else self.business_ids[index]
             part.statuses, part.versions = self.statuses[index], self.versions[index]
             part.nows, part.published = self.nows[index], self.published[index]
             positions = list(enumerate(range(len(self))[index]))

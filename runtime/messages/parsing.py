@@ -1,4 +1,4 @@
-"""Parse the bodies of deliveries, and reject deliveries that were routed to another stream than their own."""
+"""Parse the bodies of deliveries. Deliveries that are invalid, or were routed to the wrong stream, are rejected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from runtime.namesakes import is_from_outside
 
 
 class Prepared(NamedTuple):
-    """A delivery with a valid body, routed to the right stream."""
+    """A delivery with a valid body that was routed to the right stream."""
 
     envelope: Envelope
     route: Route
@@ -40,19 +40,17 @@ class Prepared(NamedTuple):
 
 Delivery = Prepared | Outcome  # ready to be handled, or a dead letter
 
-_ALL = slice(0, None)
-
 
 @dataclass(slots=True)
 class Deliveries(Sequence[Delivery]):
-    """Parsed deliveries by column: a message or a dead letter for each. Rows are created lazily."""
+    """Parsed deliveries by column. Rows are created on access."""
 
     envelopes: Envelopes
     keys: Sequence[IdKey]  # arbitrary for dead letters
-    messages: Sequence[Message | Outcome]
+    messages: Sequence[Message | Outcome]  # an outcome is a dead letter
     fingerprints: Sequence[bytes]  # empty for dead letters
     routes: Mapping[str, Route]  # by the name of a type
-    letters: Sequence[int] | None = None  # in a redrive, the numbers of the dead letters that are delivered
+    letters: Sequence[int] | None = None  # in a redrive, the numbers of the redriven dead letters
 
     @classmethod
     def of(cls, deliveries: Sequence[Delivery]) -> Deliveries:
@@ -73,10 +71,8 @@ class Deliveries(Sequence[Delivery]):
 
     def ready_keys(self, position: int = 0) -> set[IdKey]:
         """Return the keys of the valid messages from a position on."""
-        keys, messages = self.keys[position:], self.messages[position:]
-        if Outcome not in map(type, messages):
-            return set(keys)
-        return {key for key, message in zip(keys, messages, strict=True) if not isinstance(message, Outcome)}
+        rows = zip(self.keys[position:], self.messages[position:], strict=True)
+        return {key for key, message in rows if not isinstance(message, Outcome)}
 
     def take(self, positions: Sequence[int]) -> Deliveries:
         envelopes = Envelopes(*[[column[at] for at in positions] for column in self.envelopes.columns()])
@@ -94,9 +90,9 @@ class Deliveries(Sequence[Delivery]):
     def __getitem__(self, index: slice) -> Deliveries: ...
 
     def __getitem__(self, index: int | slice) -> Delivery | Deliveries:
+        if index == slice(0, None):
+            return self
         if isinstance(index, slice):
-            if index == _ALL:
-                return self
             letters = None if self.letters is None else self.letters[index]
             columns = self.envelopes[index], self.keys[index], self.messages[index], self.fingerprints[index]
             return Deliveries(*columns, self.routes, letters)
@@ -120,7 +116,7 @@ def is_copy(delivery: Prepared, recorded: bytes) -> bool:
 
 
 def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes, route: Route | None) -> bool:
-    """Return whether an invalid body has the recorded fingerprint under one of the type's names."""
+    """Return whether a body, which may be invalid, has the recorded fingerprint under one of the type's names."""
     try:
         return recorded in _fingerprints(envelope, names, route)
     except Exception:  # noqa: BLE001 - a body may hold anything
@@ -140,13 +136,13 @@ def _fingerprint(name: str, body: str | bytes, exact: Callable[[str | bytes], st
 
 
 class ParsingTimedOutError(BaseException):
-    """Raised by the supervisor inside a message's own validators when these exceed the time limit."""
+    """Raised by the supervisor inside a message's own validators when they exceed the time limit."""
 
 
 def prepare(
     handler: HandlerDefinition, business_id: str | None, envelope: Envelope, limits: MessageLimits = USUAL
 ) -> Delivery:
-    """Parse a single delivery as `prepare_all` does."""
+    """Parse one delivery as `prepare_all` does."""
     return prepare_all(handler, business_id, Envelopes.of([envelope]), limits)[0]
 
 
@@ -158,7 +154,10 @@ def prepare_all(
     *,
     letters: Sequence[int] | None = None,
 ) -> Deliveries:
-    """Parse deliveries of one stream. Each becomes ready or a dead letter; `letters` are numbers of redriven ones."""
+    """Parse deliveries that were routed by one business id. Deliveries that cannot be handled become dead letters.
+
+    `letters`: in a redrive, the numbers of the redriven dead letters.
+    """
     return prepare_streams(handler, [business_id] * len(envelopes), envelopes, limits, letters=letters)
 
 
@@ -170,7 +169,7 @@ def prepare_streams(
     *,
     letters: Sequence[int] | None = None,
 ) -> Deliveries:
-    """Parse deliveries of several streams as `prepare_all` does, each with the business id that routed it."""
+    """Parse deliveries as `prepare_all` does. `business_ids` has the business id that routed each delivery."""
     keys = id_keys(envelopes.message_ids)
     excesses = dict(find_excesses(envelopes, limits))
     if letters is not None:
@@ -189,7 +188,7 @@ def prepare_streams(
 def refused_for_size(
     envelope: Envelope, limits: MessageLimits = USUAL, handler: str | None = None
 ) -> Outcome | None:
-    """Return the dead letter of a delivery over a size limit, otherwise `None`. Does not parse the body."""
+    """Return the dead letter of a delivery over a size limit, or `None` if it is within the limits. Skips parsing."""
     excess = find_excesses(Envelopes.of([envelope]), limits).get(0)
     return None if excess is None else excess.of(handler)
 
@@ -197,7 +196,11 @@ def refused_for_size(
 def unroutable(
     envelope: Envelope, problem: str | None, handler: str | None = None, types: Collection[str] | None = None
 ) -> Outcome:
-    """Return the dead letter of a delivery that no handler takes, or not the `handler` that its log names."""
+    """Return the dead letter of a delivery that cannot be routed.
+
+    `problem` says why the row of the log is invalid, or is `None`. `handler` is the handler that the log names, and
+    `types` are the types that the log allows.
+    """
     if problem is not None:
         reason = Reason.TOO_LARGE if is_note(envelope.body) else Reason.INVALID_ENVELOPE
         return dead_letter(envelope, reason, problem)
@@ -210,7 +213,7 @@ def unroutable(
 
 
 def not_allowed(envelope: Envelope, handler: str | None, types: Collection[str] | None) -> Outcome | None:
-    """Return the dead letter of a delivery whose type its log does not allow, otherwise `None`."""
+    """Return the dead letter of a delivery whose type its log does not allow, or `None` if the type is allowed."""
     if types is None or envelope.type in types:
         return None
     error = f"Its log allows messages of {', '.join(sorted(types))}, not of {envelope.type}."
@@ -218,7 +221,7 @@ def not_allowed(envelope: Envelope, handler: str | None, types: Collection[str] 
 
 
 def business_id_of(route: Route, envelope: Envelope) -> str | None:
-    """Return the business id that the sender gave, else that in the body; `None` if the body is invalid."""
+    """Return the business id from the sender, or else from the body. Return `None` if the body has none."""
     if not envelope.business_id:
         try:
             return route.business_id(read_body(route, envelope.body)) or None
@@ -229,23 +232,26 @@ def business_id_of(route: Route, envelope: Envelope) -> str | None:
 
 
 def id_as_written(route: Route, envelope: Envelope) -> str | None:
-    """Return the business id from the sender or from JSON text, valid or not. The Spark code does the same."""
-    body, found = envelope.body, envelope.business_id
-    if not found and isinstance(body, str):
-        found = _id_in(body, route.wire_path)
-    return canonical(found) if found and route.key_kind is KeyKind.UUID else found or None
+    """Return the business id from the sender or from JSON text, even if it is invalid, or `None` if there is none.
+
+    `runtime.spark.logs.normalise` follows the same rule.
+    """
+    body, business_id = envelope.body, envelope.business_id
+    if not business_id and isinstance(body, str):
+        business_id = _id_in(body, route.wire_path)
+    return canonical(business_id) if business_id and route.key_kind is KeyKind.UUID else business_id or None
 
 
 def _id_in(text: str, path: Sequence[str]) -> str | None:
     try:
-        found, _ = _JSON.raw_decode(text.lstrip(" \t\r\n"))
+        value, _ = _JSON.raw_decode(text.lstrip(" \t\r\n"))
     except (ValueError, RecursionError):
         return None
     for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    if not isinstance(found, str) or not is_text(found):
+        value = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(value, str) or not is_text(value):
         return None
-    return "0" if type(found) is _Integer and found == "-0" else str(found)
+    return "0" if type(value) is _Integer and value == "-0" else str(value)
 
 
 class _Integer(str):
@@ -258,11 +264,11 @@ _JSON = json.JSONDecoder(parse_int=_Integer)
 
 
 def read_body(route: Route, body: str | bytes) -> Message:
-    """Parse a body of JSON text or msgpack bytes. Raises errors of pydantic, msgpack and validators."""
+    """Parse a body of JSON text or msgpack bytes. Raises errors of pydantic, of msgpack and of validators."""
     codec = message_codec(route.message_type)
     if isinstance(body, str):
         return codec.decode(body)
-    if body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):  # never a message: msgpack would read a number
+    if body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):  # not a message: msgpack would read a number
         raise ValueError(
             "the body holds JSON as bytes, which are read as msgpack: pass text, in Spark body.cast('string')"
         )
@@ -276,20 +282,20 @@ def read_body(route: Route, body: str | bytes) -> Message:
 
 @dataclass(slots=True)
 class _Parser:
-    """Parses deliveries by type. `parsed` grows by one with each body, for the supervisor."""
+    """Parses deliveries by type. `parsed` grows by one with each body, which shows the supervisor the progress."""
 
     handler: HandlerDefinition
     business_ids: Sequence[str | None]
     envelopes: Envelopes
     error_length: int
     is_redrive: bool
-    messages: list[Any] = field(default_factory=list)
-    fingerprints: list[bytes] = field(default_factory=list)
+    messages: list[Any] = field(init=False)
+    fingerprints: list[bytes] = field(init=False)
     parsed: list[object] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.messages += [None] * len(self.envelopes)
-        self.fingerprints += [b""] * len(self.envelopes)
+        self.messages = [None] * len(self.envelopes)
+        self.fingerprints = [b""] * len(self.envelopes)
 
     def named(self, position: int) -> str | None:
         """Return the business id of a dead letter, or `None` if Spark may have routed the delivery by another id."""
@@ -300,9 +306,15 @@ class _Parser:
         return None
 
     def refuse(self, position: int, reason: Reason, problem: str, *, has_stream: bool = True) -> None:
-        business_id, envelope = self.named(position) if has_stream else None, self.envelopes[position]
-        name, length = self.handler.name, self.error_length
-        self.messages[position] = dead_letter(envelope, reason, problem, name, business_id, length=length)
+        business_id = self.named(position) if has_stream else None
+        self.messages[position] = dead_letter(
+            self.envelopes[position],
+            reason,
+            problem,
+            self.handler.name,
+            business_id,
+            length=self.error_length,
+        )
 
     def parse(self) -> None:
         positions_by_type: defaultdict[str, list[int]] = defaultdict(list)
@@ -317,7 +329,7 @@ class _Parser:
                     self.refuse(position, Reason.UNKNOWN_TYPE, problem)
                 continue
             self._read(route, positions)
-            self._refuse_others(route, positions)
+            self._refuse_misrouted(route, positions)
             bodies, exact = self.envelopes.bodies, message_codec(route.message_type).exact
             for position in positions:
                 if type(self.messages[position]) is not Outcome:
@@ -352,7 +364,7 @@ class _Parser:
                         self.refuse(positions[read], Reason.INVALID_BODY, repr(error))
                 self.parsed.append(None)
 
-    def _refuse_others(self, route: Route, positions: Sequence[int]) -> None:
+    def _refuse_misrouted(self, route: Route, positions: Sequence[int]) -> None:
         path, messages = ".".join(route.path), self.messages
         id_in = attrgetter(path)
         ready = [position for position in positions if type(messages[position]) is not Outcome]
@@ -380,7 +392,7 @@ class _Parser:
 def _problems(envelopes: Envelopes, keys: Sequence[IdKey]) -> Mapping[int, str]:
     dated = [moment for moment in envelopes.enqueued_at if moment is not None]
     problems: dict[int, str] = {}
-    are_uuids = set(map(type, keys)) <= {bytes}  # which are valid text
+    are_uuids = set(map(type, keys)) <= {bytes}  # UUIDs are valid Unicode
     if are_uuids and not any(envelopes.headers) and min(dated, default=EARLIEST) >= EARLIEST:
         return problems
     for position, envelope in enumerate(envelopes):

@@ -1,4 +1,7 @@
-"""Convert broker records to messages: JSON envelopes, or bodies in another format with id and type in the headers."""
+"""Convert records of a broker to messages.
+
+A record is an envelope in JSON, or a body in another format whose message id and type are in the headers.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -17,20 +20,20 @@ from runtime.messages.envelope import MAX_LENGTH, Envelope, canonical
 from runtime.options import check_fields, option, resolved
 
 Decode = Callable[[bytes, Mapping[str, str]], Mapping[str, Any]]
-"""Returns the fields of an envelope, from the content of a record and its headers. Missing ones are in the headers.
+"""Takes the content and headers of a record. Returns fields of an envelope; the headers supply the missing fields.
 
-The body is text of JSON, or a value that pydantic writes as JSON.
+The body is JSON text, or a value that pydantic encodes as JSON.
 """
 
 _IN_REGISTRY = ("avro", "json-schema", "protobuf")
 _FORMATS = "json, json-schema, avro, protobuf:MODULE, cloudevents or MODULE:FUNCTION"
 _UNKNOWN_SCHEMA = (404, 422)
-_DIGITS = 18  # of microseconds that every store takes
+_DIGITS = 18  # the longest time in microseconds that every store accepts
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How the values of Kafka records are decoded."""
+    """The options that say how values of Kafka records are decoded."""
 
     GROUP: ClassVar = "log"
 
@@ -50,9 +53,8 @@ class Decoding:
     def __post_init__(self) -> None:
         check_fields(self)
         kind, _, name = self.decode.partition(":")
-        if (not name and kind not in ("json", "cloudevents", *_IN_REGISTRY)) or (
-            kind == "protobuf" and not name
-        ):
+        needs_name = kind == "protobuf" or kind not in ("json", "cloudevents", *_IN_REGISTRY)
+        if needs_name and not name:
             raise UsageError(f"The option decode is {self.decode}: use {_FORMATS}.")
         if (self.schema_registry is None) is (kind in _IN_REGISTRY):
             raise UsageError(
@@ -60,11 +62,11 @@ class Decoding:
                 if kind in _IN_REGISTRY
                 else f"The option schema-registry is used with {', '.join(_IN_REGISTRY)} only."
             )
-        # The environment of a worker may be another one.
+        # Resolved here, because a worker may have other environment variables.
         object.__setattr__(self, "schema_registry", self.schema_registry and resolved(self.schema_registry))
 
     def described(self) -> str:
-        """Return the format, if it is not the default, in the form recorded in the ledger."""
+        """Return the format in the form recorded in the ledger. For the default, return an empty text."""
         return "" if self.decode == "json" else f", decode={self.decode}"
 
     def decoder(self) -> Decode | None:
@@ -84,10 +86,10 @@ class Decoding:
                 f"Bodies in {kind} need {error.name}: pip install 'consistent-messaging[kafka]'."
             ) from error
         try:
-            found: Decode = resolve_name(self.decode)
+            decode: Decode = resolve_name(self.decode)
         except (ImportError, AttributeError, ValueError) as error:
             raise UsageError(f"The option decode does not name a function: {error}.") from error
-        return found
+        return decode
 
 
 AS_JSON = Decoding()
@@ -121,11 +123,11 @@ def read_record(
     stamped: datetime | int | None = None,
     decode: Decode | None = None,
 ) -> tuple[Envelope, str | None]:
-    """Return the message in a record, and why it is invalid, or `None` if it is valid.
+    """Return the message in a record, with the reason why the record is invalid, or `None` if it is valid.
 
-    `content` is the body if id and type are among the headers, otherwise a JSON envelope. `stamped`: the broker's time,
-    for messages without one. Raises `SchemasUnavailableError`, because an unavailable registry is no fault of the
-    record.
+    `content` is the body if id and type are among the headers, otherwise a JSON envelope. `place` is the message id of
+    an invalid record. `stamped` is the broker's time, for messages without a time. Raises `SchemasUnavailableError` if
+    the registry does not answer, as the record may be valid.
     """
     own = {name: each for name, each in headers.items() if name not in {"handler", "sequence"}}
     id_, type_, given = (own.pop(name, "") for name in ("message_id", "type", "enqueued_at"))
@@ -152,7 +154,7 @@ def read_record(
         return Envelope(id_, found.type, text, found.business_id, *more), None
     except SchemasUnavailableError:
         raise
-    except Exception as error:  # noqa: BLE001 - of any library, or of a function of the user
+    except Exception as error:  # noqa: BLE001 - libraries and the user's function may raise anything
         text = content.decode("utf-8", "backslashreplace")
         what = "no envelope" if decode is None else f"not decoded, {type(error).__name__}"
         return Envelope(place, "", text), f"It is {what}: {error}"

@@ -1,4 +1,4 @@
-"""Size limits of messages, and the notes that replace content over a limit."""
+"""Limits of messages, and the notes that replace content over a limit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from hashlib import sha256
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import msgpack
@@ -23,39 +24,35 @@ MIB = 2**20
 GIB = 2**30
 
 
-def _limit(name: str, default: int, text: str, **details: Any) -> Any:  # noqa: ANN401 - a field, as `option` returns
-    return option(text, default=default, name=f"--max-{name}", **(details or {"metavar": "N"}))
+def _limit(name: str, default: int, text: str) -> Any:  # noqa: ANN401 - a field, as `option` returns
+    return option(text, default=default, name=f"--max-{name}", metavar="N")
 
 
-_SIZE = {"parse": "size"}
+def _size(name: str, default: int, text: str) -> Any:  # noqa: ANN401 - as above
+    return option(text, default=default, name=f"--max-{name}", parse="size")
 
 
 @dataclass(frozen=True, slots=True)
 class MessageLimits:
-    """Limits of messages, and of the error text of a dead letter. Header sizes include names and values."""
+    """Limits of messages, and of the error text of a dead letter. The size of headers includes names and values."""
 
     GROUP: ClassVar = "log"
 
     # Also applies to invalid rows of a table, as JSON.
-    line: int = _limit(
+    line: int = _size(
         "line",
         MIB,
         "Reject longer lines of a log as too_large. Only size, digest and first kilobyte are kept.",
-        **_SIZE,
     )
-    body: int = _limit("body", MIB, "Reject messages with larger bodies as too_large.", **_SIZE)
-    headers: int = _limit(
-        "headers",
-        64 * KIB,
-        "Reject messages whose headers, id or type have more bytes as too_large.",
-        **_SIZE,
+    body: int = _size("body", MIB, "Reject messages with larger bodies as too_large.")
+    headers: int = _size(
+        "headers", 64 * KIB, "Reject messages whose headers, id or type have more bytes as too_large."
     )
     outputs: int = _limit("published", 1000, "Reject a message for which a handler publishes more messages.")
-    output_bytes: int = _limit(
+    output_bytes: int = _size(
         "published-bytes",
         4 * MIB,
         "Reject a message for which a handler publishes more bytes of bodies and headers.",
-        **_SIZE,
     )
     error: int = _limit("error", MAX_ERROR_LENGTH, "Shorten the error of a dead letter to N characters.")
     depth: int = _limit("depth", MAX_DEPTH, "Reject JSON that is nested deeper as too_large; at most 200.")
@@ -71,7 +68,7 @@ class MessageLimits:
 
     @property
     def room(self) -> OutputRoom:
-        """How much one message may publish."""
+        """The number and bytes of outputs that one message may publish."""
         return OutputRoom(self.outputs, self.output_bytes)
 
     def described(self) -> str:
@@ -83,8 +80,8 @@ class MessageLimits:
 USUAL = MessageLimits()
 
 
-# A note in JSON replaces a body over the limit. For lines and rows of a log, `runtime.spark.logs.normalise` does this
-# before they reach a worker.
+# A note in JSON replaces a body over the limit. `runtime.spark.logs.normalise` replaces lines and rows of a log before
+# they reach a worker.
 
 KEPT = 1024  # bytes kept of content over a limit
 
@@ -104,12 +101,12 @@ _NAMES = ("message_id", "type", "business_id")
 
 
 class Excess(NamedTuple):
-    """A note that replaces content over a limit. `begins` is the content's first kilobyte, in hexadecimal for bytes."""
+    """A note that replaces content over a limit."""
 
-    part: str
+    part: str  # of the message, such as "body"
     bytes: int
     sha256: str
-    begins: str
+    begins: str  # the first kilobyte of the content; in hexadecimal if the content is bytes
 
     @classmethod
     def of(cls, part: str, content: str | Bytes) -> Excess:
@@ -126,7 +123,7 @@ class Excess(NamedTuple):
 
 
 def is_note(body: str | bytes | None) -> bool:
-    """Return whether a body is a note that replaced a large one."""
+    """Return whether a body is a note that replaced a body over a limit."""
     if not isinstance(body, str) or not body.startswith(_BEGINS):
         return False
     try:
@@ -144,19 +141,19 @@ def kept_as_json(envelope: Envelope, handler: str | None) -> str:
 
 
 class TooLarge(NamedTuple):
-    """A delivery over a limit: the error, and the envelope with a note as its body."""
+    """A delivery over a limit: the error of its dead letter, and the envelope with a note as its body."""
 
     problem: str
     kept: Envelope
 
     def of(self, handler: str | None, business_id: str | None = None) -> Outcome:
-        """Return the dead letter. Its business id is omitted if the id is too long."""
+        """Return the dead letter. A business id that is too long is omitted."""
         return dead_letter(self.kept, Reason.TOO_LARGE, self.problem, handler, _short(business_id))
 
 
 def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, TooLarge]:
-    """Return the deliveries over a limit, by position. Cheap if there are none: checks whole columns first."""
-    found = {}
+    """Return the deliveries over a limit, by position. Checks whole columns first, so it is fast if there are none."""
+    too_large = {}
     for position in _to_measure(envelopes, limits):
         envelope = envelopes[position]
         excess = _excess(envelope, limits)
@@ -169,8 +166,8 @@ def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, T
         else:
             continue
         names: dict[str, Any] = {name: _short(getattr(envelope, name)) for name in _NAMES}
-        found[position] = TooLarge(problem, envelope._replace(body=excess.note, headers=None, **names))
-    return found
+        too_large[position] = TooLarge(problem, envelope._replace(body=excess.note, headers=None, **names))
+    return too_large
 
 
 def _to_measure(envelopes: Envelopes, limits: MessageLimits) -> list[int]:
@@ -208,7 +205,7 @@ def is_too_deep(body: str | bytes, depth: int) -> bool:
         except msgpack.StackError:
             return True
         except (ValueError, TypeError, msgpack.UnpackException):
-            return False  # reported when the body is parsed
+            return False  # an invalid body is rejected when it is parsed
     level = 0
     for token in _TOKENS.finditer(body):
         level += (token[0] in "[{") - (token[0] in "]}")
@@ -225,7 +222,7 @@ def size_of(text: str | bytes | None) -> int:
 
 def size_of_headers(headers: Mapping[str, str] | None) -> int:
     """Return the size of headers in bytes. Counts the `repr` of values that are not text."""
-    parts: Iterator[Any] = (each for header in (headers or {}).items() for each in header)
+    parts: Iterator[Any] = chain.from_iterable((headers or {}).items())
     return sum(size_of(each if isinstance(each, str | bytes) else repr(each)) for each in parts)
 
 
@@ -233,9 +230,8 @@ def _excess(envelope: Envelope, limits: MessageLimits) -> Excess | None:
     if size_of(envelope.body) > limits.body:
         return Excess.of("body", envelope.body)
     headers = envelope.headers or {}
-    own = size_of_headers(
-        without_trace(headers)
-    )  # a trace makes no delivery too large, as copies differ in it
+    # Copies differ in their trace, so a trace of up to 1 KiB does not count.
+    own = size_of_headers(without_trace(headers))
     if own + max(size_of_headers(headers) - own - KIB, 0) > limits.headers:
         return Excess.of("headers", "".join(f"{name}{value}" for name, value in headers.items()))
     for name in _NAMES:

@@ -40,9 +40,8 @@ from runtime.spark.worker.connection import Connection, open_current, open_table
 from runtime.spark.worker.job import FoldJob
 from runtime.tables.versions import AsOfBatch, end_of_batch
 from runtime.telemetry import OFF
-from runtime.versions.head import HEAD_PROPERTIES, read_head
 from runtime.versions.run import Commit, Version
-from runtime.versions.stream import read_whole, state_streams
+from runtime.versions.stream import read_whole, stream_heads
 
 
 @dataclass(frozen=True)
@@ -183,14 +182,10 @@ def _incomplete(
 ) -> tuple[list[Visit], int, bool]:
     async def find() -> tuple[list[Visit], int, bool]:
         found, count, is_cut, old, new = list[Visit](), 0, False, connection.table, connection.other
-        heads = {
-            stream.partition.key: read_head(stream.properties or {})
-            async for stream in state_streams(new, keys, HEAD_PROPERTIES)
-        }
-        async for stream in state_streams(old, keys, HEAD_PROPERTIES):
-            name, _, business_id = stream.partition.key.partition("-")
-            head = read_head(stream.properties or {})
-            own = heads.get(stream.partition.key, head._replace(followed=0, shared=True))
+        heads = {stream.key: stream.head async for stream in stream_heads(new, keys)}
+        async for stream in stream_heads(old, keys):
+            name, business_id, head = stream.handler, stream.business_id, stream.head
+            own = heads.get(stream.key, head._replace(followed=0, shared=True))
             at = max(own.followed, head.kept_from - 1)
             is_cut = is_cut or head.kept_from > 1 or head.tombstone is not None
             if name not in handlers or following.business_id not in (None, business_id):

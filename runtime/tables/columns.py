@@ -1,4 +1,4 @@
-"""Columns, and record batches of bounded size."""
+"""Columns of Arrow tables, and record batches of bounded size."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ _UNFIT = (pa.ArrowException, OverflowError, TypeError)
 
 
 def chosen(columns: Columns, names: Sequence[str] | None) -> dict[str, pa.DataType]:
-    """Select columns by name, or all for None. Raises `UsageError` for an unknown name."""
+    """Return the columns with these names. None selects all columns. Raises `UsageError` for an unknown name."""
     if names is None:
         return dict(columns)
     unknown = sorted(set(names) - set(columns))
@@ -33,7 +33,10 @@ def chosen(columns: Columns, names: Sequence[str] | None) -> dict[str, pa.DataTy
 
 
 class Buffer:
-    """Collects a record batch by columns. Times are in microseconds since 1970 UTC. `ids` names a column of keys."""
+    """Collects a record batch by columns. Times are in microseconds since 1970 UTC.
+
+    `ids` is the name of a column of message ids, which is given as keys.
+    """
 
     MAX_ROWS = 10_000
     MAX_BYTES = 8 * 2**20  # of states
@@ -58,7 +61,7 @@ class Buffer:
         self._bytes += size
 
     def take(self) -> pa.RecordBatch:
-        """Return the batch and begin another. Raises `UsageError` for a state that does not fit its columns."""
+        """Return the record batch and begin another. Raises `UsageError` for a state that does not fit its columns."""
         if self.columns:
             arrays = [self._array(name, type_) for name, type_ in self.columns.items()]
             batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(self.columns.items())))
@@ -77,7 +80,7 @@ class Buffer:
         try:
             return pa.array(values, type_)
         except _UNFIT as error:
-            # For example, integers of a model may have more than 64 bits.
+            # For example, an integer of a model may have more than 64 bits.
             raise UsageError(
                 f"A state{self._first_unfit(name, type_)} does not fit its columns: {error}. Omit the app to read "
                 f"states as JSON."
@@ -97,7 +100,7 @@ class Buffer:
 async def in_batches(
     columns: Columns, rows: AsyncIterator[tuple[Mapping[str, Any], int]]
 ) -> AsyncIterator[pa.RecordBatch]:
-    """Collect rows, each with the size of its states in bytes, into record batches of these columns."""
+    """Collect rows into record batches of these columns. Each row comes with the size of its states in bytes."""
     buffer = Buffer(columns)
     async for row, size in rows:
         buffer.add({name: [row[name]] for name in columns}, 1, size)
@@ -107,19 +110,17 @@ async def in_batches(
         yield buffer.take()
 
 
-_LENGTH = 36  # of a UUID's text
+_LENGTH, _HYPHENS = 36, {8, 13, 18, 23}  # of a UUID's text
 
 
 def id_texts(keys: Sequence[IdKey | None]) -> pa.Array:
-    """Return the canonical texts of keys."""
+    """Return the texts of message ids, given as keys."""
     if not all(type(key) is bytes for key in keys):
         return pa.array([None if key is None else id_text(key) for key in keys], pa.string())
-    # All keys are UUIDs: write each digit of all of them with one slice assignment.
+    # All keys are UUIDs. One slice assignment writes the same digit of all of them.
     digits = b"".join(keys).hex().encode()  # type: ignore[arg-type] # just checked
     text = bytearray(b"-" * (_LENGTH * len(keys)))
-    positions = [
-        position for position in range(_LENGTH) if position not in {8, 13, 18, 23}
-    ]  # not the hyphens
+    positions = [position for position in range(_LENGTH) if position not in _HYPHENS]
     for digit, position in enumerate(positions):
         text[position::_LENGTH] = digits[digit :: len(positions)]
     ends = pa.array(range(0, len(text) + 1, _LENGTH), pa.int32())
@@ -127,12 +128,12 @@ def id_texts(keys: Sequence[IdKey | None]) -> pa.Array:
 
 
 class StateColumns:
-    """Converts the encoded states of a handler to the values of a column: the stored JSON."""
+    """Converts encoded states to the values of a column. This class returns the stored JSON."""
 
     type: pa.DataType = TEXT
 
     def read(self, schema: int | None, states: Sequence[bytes | None]) -> Sequence[Any]:  # noqa: ARG002 - of models
-        """Convert states of one schema version."""
+        """Convert states of one schema version. `None` stays `None`."""
         return states
 
 
@@ -140,7 +141,7 @@ as_json = StateColumns()
 
 
 class ModelColumns(StateColumns):
-    """Converts states to structs of the current schema version. Fields without an Arrow type are JSON text."""
+    """Converts states to structs of the current schema version. A field without an Arrow type becomes JSON text."""
 
     def __init__(self, handler: HandlerDefinition) -> None:
         self._codec = handler.codec
@@ -170,11 +171,11 @@ class ModelColumns(StateColumns):
 
 
 def model_of(app: App | None, handler: str | None) -> StateColumns:
-    """Return the columns of a handler's states, as JSON if there is no app. Raises `UsageError`."""
+    """Return the converter of a handler's states. Without an app, states stay JSON. Raises `UsageError`."""
     if app is None:
         return as_json
     if handler is None:
-        raise UsageError("An app needs a handler, because the states of each have other columns.")
+        raise UsageError("An app needs a handler, because each handler's states have other columns.")
     if handler not in app.handlers:
         raise UsageError(f"The app has no handler {handler}. Choose from {', '.join(app.handlers)}.")
     return ModelColumns(app.handlers[handler])

@@ -51,7 +51,7 @@ LETTER_COLUMNS = {
     "headers": pa.map_(TEXT, TEXT),
     "business_id": TEXT,  # the sender's
     "handler": TEXT,
-    "stream": TEXT,  # the business id of the stream in which the letter waits
+    "stream": TEXT,  # the business id of the stream in which the dead letter waits
     "letter": TEXT,
     "packed": pa.bool_(),  # whether the body is msgpack, in hexadecimal
     "reason": TEXT,
@@ -77,13 +77,13 @@ async def _letter_rows(table: Table, query: StreamQuery) -> AsyncIterator[tuple[
 
 
 def letter_row(found: FoundLetter) -> Mapping[str, Any]:
-    """Return the columns of a dead letter. Lone surrogates, which Arrow cannot store, become question marks."""
+    """Return the row of a dead letter. Lone surrogates, which Arrow cannot store, become question marks."""
     letter, described = found.letter, describe_letter(found)
     enqueued_at = letter.enqueued_at
     row = {name: _text(described[name]) for name in LETTER_COLUMNS}
     headers = described["headers"] or {}
     return row | {
-        # Python code may send any value as a body.
+        # The body that Python code sends may have any type.
         "body": row["body"] if isinstance(row["body"], str | None) else json.dumps(row["body"], default=str),
         "enqueued_at": enqueued_at if enqueued_at is not None and is_in_calendar(enqueued_at) else None,
         "refused_at": letter.refused_at,
@@ -110,12 +110,12 @@ class Request:
 
     kind: TableKind
     query: StreamQuery = field(default_factory=StreamQuery)
-    as_of: int | None = None  # for states, in microseconds since 1970 UTC
-    batch_id: str | None = None  # for states
-    change_feed: bool = False  # for versions, like the next two
-    change_start: str | None = None
-    change_end: str | None = None
-    app: App | None = None  # states become structs of its models
+    as_of: int | None = None  # only for states; in microseconds since 1970 UTC
+    batch_id: str | None = None  # only for states
+    change_feed: bool = False  # only for versions
+    change_start: str | None = None  # the id of the first batch of the change feed
+    change_end: str | None = None  # the id of the last batch of the change feed
+    app: App | None = None  # if given, states become structs of its models
 
     def __post_init__(self) -> None:
         if self.app is not None and not isinstance(self.app, App):
@@ -135,9 +135,8 @@ class Request:
             case TableKind.STATE:
                 return versions.columns_of_states(model_of(self.app, self.query.handler))
             case TableKind.VERSIONS:
-                feed = versions.ChangeFeed() if self.change_feed else None
                 model = model_of(self.app, self.query.handler)
-                return versions.columns_of_versions(model, feed)
+                return versions.columns_of_versions(model, is_feed=self.change_feed)
             case TableKind.BATCHES:
                 return BATCH_COLUMNS
             case TableKind.LETTERS:
@@ -145,7 +144,7 @@ class Request:
 
     @property
     def columns(self) -> Columns:
-        """The selected columns. Raises `UsageError` for an unknown one."""
+        """The selected columns. Raises `UsageError` for an unknown column."""
         return chosen(self.all_columns, self.query.columns)
 
     @property
@@ -154,12 +153,12 @@ class Request:
         return pa.schema(list(self.columns.items()))
 
     def with_columns(self, names: Sequence[str]) -> Request:
-        """Return the request for other columns. Raises `UsageError` for an unknown one."""
+        """Return this request with other columns. Raises `UsageError` for an unknown column."""
         chosen(self.all_columns, names)
         return replace(self, query=replace(self.query, columns=tuple(names)))
 
     async def batches(self, table: Table, keys: KeyRange = ALL) -> AsyncIterator[pa.RecordBatch]:
-        """Yield the rows of a range of streams. Raises `StoredDataError`, and `UsageError` for an unknown handler."""
+        """Yield the rows of the streams in a range. Raises `StoredDataError`, and `UsageError` for a wrong handler."""
         rows, handler = 0, self.query.handler
         with error_location(table):
             async for batch in await self._source(table, keys):
@@ -198,7 +197,7 @@ Time = datetime | str  # text in ISO 8601
 
 
 def moment(value: Time | None) -> int | None:
-    """Convert a time to microseconds since 1970 UTC. The default time zone is UTC. Raises `UsageError`."""
+    """Convert a time to microseconds since 1970 UTC. A time without zone is in UTC. Raises `UsageError`."""
     if value is None:
         return None
     try:
@@ -223,7 +222,7 @@ def read_state(
 ) -> pa.Table:
     """Read the newest state of each stream, or the states as of a time or the end of a batch.
 
-    `store` is a URL, `columns` a selection of `STATE_COLUMNS`. With `app` and `handler`, `state` is a struct with the
+    `store` is a URL. `columns` selects columns (docs/tables.md). With `app` and `handler`, `state` is a struct with the
     fields of the model. Raises `UsageError`, `TableNotFoundError`, and `StoredDataError` for a corrupt stream.
     """
     query = StreamQuery(handler, business_id, columns=columns)
@@ -244,7 +243,7 @@ def read_versions(
     columns: Sequence[str] | None = None,
     app: App | None = None,
 ) -> pa.Table:
-    """Read all kept versions, the versions made between two times, or the change feed of batches.
+    """Read all stored versions, the versions made between two times, or the change feed of batches.
 
     Reading only `columns` of the run index (docs/tables.md) takes a fraction of the time. Raises the same errors as
     `read_state`.
@@ -255,7 +254,7 @@ def read_versions(
 
 
 def read_batches(store: str, table: str, *, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read the ledger, which has one row for each batch."""
+    """Read the ledger. The table has one row for each batch."""
     return read(store, table, Request(TableKind.BATCHES, StreamQuery(columns=columns)))
 
 
@@ -267,7 +266,7 @@ def read_letters(
     business_id: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Read the waiting dead letters, as the command `consistent letters` does."""
+    """Read the waiting dead letters."""
     return read(store, table, Request(TableKind.LETTERS, StreamQuery(handler, business_id, columns=columns)))
 
 
@@ -277,7 +276,7 @@ def read(store: str, table: str, request: Request) -> pa.Table:
 
 
 def scan(store: str, table: str, request: Request, keys: KeyRange = ALL) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range of streams, in record batches of about ten thousand rows or 8 MiB of states."""
+    """Yield the rows of the streams in a range, in record batches of about 10,000 rows or 8 MiB of states."""
     with _open(store) as opened:
         yield from opened.give(request.batches(opened.table(table, make=False), keys))
 

@@ -16,7 +16,7 @@ _OUTPUTS = """
         select handler as published_by, message_id as cause, batch_id, round, unnest(outputs) as o from outcomes
     ) qualify row_number() over (partition by o.message_id order by batch_id, round) = 1
 """
-"""The distinct outputs of outcomes, like those of `consistent outcomes`."""
+"""A view of the outputs in outcomes, each once, as `consistent outcomes` shows them."""
 
 _HINTS = {
     "name outcomes does not exist": " Add --out to query `outcomes` and `outputs`.",
@@ -24,11 +24,12 @@ _HINTS = {
     "Permission Error": " Add --allow-files to use files and extensions.",
 }
 
-Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # reads columns of a table, by name
+Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
+"""Reads the columns of a table that have these names."""
 
 
 class TableDataset(ds.Dataset):  # type: ignore[misc] # Arrow has no types
-    """A table as an Arrow dataset, which reads only selected columns. Raises `UsageError` for ambiguous names."""
+    """A table as an Arrow dataset that reads only selected columns. Raises `UsageError` for ambiguous column names."""
 
     def __init__(self, schema: pa.Schema, read: Read) -> None:
         for column in schema:
@@ -46,11 +47,11 @@ class TableDataset(ds.Dataset):  # type: ignore[misc] # Arrow has no types
         self,
         columns: Sequence[str] | None = None,
         filter: pc.Expression | None = None,  # noqa: A002 - Arrow's name
-        **_: Any,  # noqa: ANN401 - how fast to read ahead
+        **_: Any,  # noqa: ANN401 - options for reading ahead
     ) -> ds.Scanner:
-        """Return a scanner of filtered rows."""
+        """Return a scanner of the columns, for the rows that match the filter."""
         schema, text = self.schema, "" if filter is None else str(filter)
-        # Arrow shows the columns of a filter only in its text. Reading one too many is slower, but harmless.
+        # The columns of a filter can only be found in its text. A column that is read needlessly does no harm.
         named = [each for each in schema if columns is None or each.name in columns or each.name in text]
         schema = pa.schema(named or [schema.field(0)])
         batches = self._batches(schema.names)
@@ -115,7 +116,7 @@ def query(
             return Answer(arrow.column_names, list(zip(*map(_values, arrow.columns), strict=True)))
         except duckdb.Error as error:
             failures = [each.failure for each in datasets.values() if each.failure is not None]
-            # In one line, without the excerpt of the statement.
+            # The error in one line, without the excerpt of the statement.
             message, _, _ = str(error).partition("\n\nLINE ")
             hint = "".join({text for sign, text in _HINTS.items() if sign in message})
             refusal = UsageError(f"The statement failed: {' '.join(message.split())}{hint}")
@@ -123,7 +124,7 @@ def query(
 
 
 def _check_fields(place: str, type_: pa.DataType) -> None:
-    """Raise `UsageError` for field names that differ only in the case of ASCII letters, which DuckDB ignores."""
+    """Raise `UsageError` if field names differ only in the case of ASCII letters, because DuckDB ignores case."""
     known: dict[bytes, str] = {}
     for field in map(type_.field, range(type_.num_fields)):
         other = known.setdefault(field.name.encode().lower(), field.name)

@@ -1,4 +1,4 @@
-"""Read the streams of a table run by run, in bounded memory."""
+"""Read the streams of a table in parts, in bounded memory."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -8,64 +8,29 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from eventstore import KeyRange, Partition, Properties, RecordedEvent, Row, Stream, Table, pages
-from eventstore.header import EVENT, HEADER, HEADER_NAMES, is_header, versions_of
-from eventstore.stream import read_headers, read_range
+from eventstore import KeyRange, Partition, RecordedEvent, Row, Stream, Table, pages
+from eventstore.header import EVENT, HEADER, HEADER_NAMES
+from eventstore.stream import read_range
 from runtime.errors import UsageError
 from runtime.messages.envelope import IdKey, canonical
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.tables.columns import TEXT, TIME, StateColumns
 from runtime.versions import run as runs
-from runtime.versions.head import HEAD_PROPERTIES, Head, read_head
+from runtime.versions.head import HEAD_PROPERTIES, is_of_state, read_head
 from runtime.versions.properties import reading
 from runtime.versions.readable import readable
-from runtime.versions.run import DATA_PROPERTIES, ID_PROPERTIES, INDEX_PROPERTIES, Commit, Run, RunIndex
-from runtime.versions.stream import is_state_stream, stream_key
-
-RUN = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]  # the properties of a run
+from runtime.versions.run import ID_PROPERTIES, INDEX_PROPERTIES, RUN_PROPERTIES, Commit, Run, RunIndex
+from runtime.versions.stream import StreamHead, head_of, is_state_header, stream_heads, stream_key
 
 _READ_ONE_BY_ONE = 16
-"""More streams than this are read by scanning the range from the first to the last."""
-
-
-class StreamHead(NamedTuple):
-    """The header of a state stream, with the number of the newest event, or 0 without events."""
-
-    key: str
-    head: Head
-    newest_event: int
-
-    @property
-    def handler(self) -> str:
-        """The name of the stream's handler."""
-        return self.key.partition("-")[0]
-
-    @property
-    def business_id(self) -> str:
-        """The stream's business id."""
-        return self.key.partition("-")[2]
+"""A larger number of streams is read by one scan, from the first stream to the last."""
 
 
 class Part(NamedTuple):
-    """Consecutive versions of a stream: a run or the tail."""
+    """Consecutive versions of a stream: a run, or the tail."""
 
     stream: StreamHead
     event: RecordedEvent | None  # None for the tail
-
-
-def is_stream(row: Row) -> bool:
-    """Return whether a row is the header of a state stream."""
-    return "-" in row.partition_key and "StateVersions" in row.properties and is_header(row)
-
-
-def head_of_stream(stream: Stream) -> StreamHead:
-    """Parse the header of a stream. Raises `StoredDataError`, which names the stream."""
-    return _head(stream.partition.key, stream.properties or {}, stream.version, stream.first_version)
-
-
-def _head(key: str, properties: Properties, version: int, first: int) -> StreamHead:
-    with reading("", stream=key):
-        return StreamHead(key, read_head(properties), version if version >= first else 0)
 
 
 def parts_in(table: Table, keys: KeyRange, select: Sequence[str]) -> AsyncIterator[Part]:
@@ -74,9 +39,9 @@ def parts_in(table: Table, keys: KeyRange, select: Sequence[str]) -> AsyncIterat
 
 
 async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> AsyncIterator[Part]:
-    """Yield all versions of streams with these sorted keys.
+    """Yield all versions of the streams with these keys, which must be sorted.
 
-    Costs a request per stream. More than 16 streams are read by a scan from the first to the last of them.
+    Costs one request per stream. More than 16 streams are read by one scan, from the first stream to the last.
     """
     if len(keys) > _READ_ONE_BY_ONE:
         wanted = frozenset(keys)
@@ -91,68 +56,57 @@ async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> 
 
 
 def _query(select: Sequence[str]) -> list[str]:
-    """Return the properties to read, without the newest state, because the runs and the tail contain it too."""
+    """Return the properties to read. The newest state is left out, because it is also in a run or the tail."""
     header = [name for name in HEAD_PROPERTIES if name != "State"]
     return list(dict.fromkeys([*HEADER_NAMES, *header, *select]))
 
 
-@dataclass(slots=True)
-class _Reading:
-    """A stream that is being read: `next_event` is expected next, `last_event` is its last."""
-
-    stream: StreamHead
-    next_event: int
-    last_event: int
-
-
 async def _parts(table: Table, rows: AsyncIterator[Row], select: Sequence[str]) -> AsyncIterator[Part]:
-    """Yield the parts of streams from their rows, which are sorted within a partition."""
-    current: _Reading | None = None
+    """Yield the parts of streams from their rows. The rows of each partition must be sorted."""
+    current: StreamHead | None = None
+    event = 0  # the next of `current`
     async for row in rows:
-        if current is None or row.partition_key != current.stream.key:
-            if current is not None:
-                for part in await _rest(table, current, select):
-                    yield part
-            current = None
-            if row.row_key == HEADER and is_stream(row):
-                version, first = versions_of(row)
-                head = _head(row.partition_key, row.properties, version, first)
-                current = _Reading(head, first, version)
-        # An event after the last one was appended later: the header's tail has the same versions.
-        elif current.next_event <= current.last_event and row.row_key == f"{EVENT}{current.next_event:010d}":
-            yield Part(current.stream, RecordedEvent(current.next_event, row.properties))
-            current.next_event += 1
-    if current is not None:
-        for part in await _rest(table, current, select):
-            yield part
+        if current is None or row.partition_key != current.key:
+            for part in await _rest(table, current, event, select):
+                yield part
+            current = head_of(row) if row.row_key == HEADER and is_state_header(row) else None
+            event = 0 if current is None else current.first_event
+        # An event after the last one was appended later. The tail in the header has the same versions.
+        elif event <= current.last_event and row.row_key == f"{EVENT}{event:010d}":
+            yield Part(current, RecordedEvent(event, row.properties))
+            event += 1
+    for part in await _rest(table, current, event, select):
+        yield part
 
 
-async def _rest(table: Table, reading: _Reading, select: Sequence[str]) -> list[Part]:
-    """Return the parts that the rows of a stream did not contain: the tail, and missing events. Reads the events."""
-    stream = reading.stream
+async def _rest(table: Table, stream: StreamHead | None, event: int, select: Sequence[str]) -> list[Part]:
+    """Return the parts that the rows of a stream lacked: the tail, and the events from `event` on, which are read."""
+    if stream is None:
+        return []
     events: Sequence[RecordedEvent] = ()
-    if reading.next_event <= reading.last_event:
+    if event <= stream.last_event:
         # The stream was truncated or changed between two pages.
         partition = Partition.exact(table, stream.key)
-        read = partial(
-            Stream.try_read, partition, reading.next_event, None, select=select, header=HEAD_PROPERTIES
-        )
+        read = partial(Stream.try_read, partition, event, None, select=select, header=HEAD_PROPERTIES)
         slice_ = await until_undisturbed(RetryPolicy().beside(table), read)
-        if slice_ is None or not is_state_stream(slice_.stream):
+        if slice_ is None or not is_of_state(slice_.stream.properties or {}):
             return []
         stream, events = head_of_stream(slice_.stream), slice_.events
     parts = [Part(stream, event) for event in events]
     return parts if stream.head.tail is None else [*parts, Part(stream, None)]
 
 
+def head_of_stream(stream: Stream) -> StreamHead:
+    """Decode the header of a stream that was read. Raises `StoredDataError`, which names the stream."""
+    key = stream.partition.key
+    with reading("", stream=key):
+        return StreamHead(key, read_head(stream.properties or {}), stream.first_version, stream.version)
+
+
 def run_of(stream: StreamHead, event: RecordedEvent | None) -> Run:
-    """Parse the run in an event, or the tail. Raises `StoredDataError`, which names the stream."""
+    """Decode the run in an event or, without an event, the tail. Raises `StoredDataError`, which names the stream."""
     with reading("", stream=stream.key):
-        if event is not None:
-            return runs.read_run(event)
-        if stream.head.tail is not None:
-            return stream.head.tail.run()
-    raise AssertionError("A part without an event is the tail.")
+        return runs.read_run(event) if event is not None else stream.tail.run()
 
 
 _IDS = [*INDEX_PROPERTIES, *ID_PROPERTIES]
@@ -168,10 +122,7 @@ class Decoded:
 
     @cached_property
     def _indexes(self) -> Sequence[RunIndex]:
-        if self._event is not None:
-            return [runs.read_index(self._event)]
-        tail = self.stream.head.tail
-        return [] if tail is None else tail.indexes()
+        return [runs.read_index(self._event)] if self._event is not None else self.stream.tail.indexes()
 
     @property
     def first(self) -> int:
@@ -194,31 +145,28 @@ class Decoded:
         """The id of the message that made each version."""
         if self._whole:
             return self.run.ids
-        if self._event is not None:
-            return runs.read_ids(self._event)
-        tail = self.stream.head.tail
-        return [] if tail is None else tail.ids()
+        return runs.read_ids(self._event) if self._event is not None else self.stream.tail.ids()
 
     @cached_property
     def run(self) -> Run:
-        """The run or tail, fully decoded."""
+        """All versions of the part."""
         return run_of(self.stream, self._event)
 
     @cached_property
     def states(self) -> Sequence[Any]:
-        """The state before the first version, and after each version, as column values."""
+        """The states before the first version and after each version, as values of a column."""
         return self.read([*self.run.states_before(), self.run.after])
 
     def read(self, encoded: Sequence[bytes]) -> Sequence[Any]:
-        """Convert encoded states to column values."""
+        """Convert encoded states to values of a column."""
         return self._model.read(self.run.schema, encoded)
 
 
 class Column(NamedTuple):
-    """A column: its type, the properties that it needs, and its values."""
+    """A column of versions."""
 
     type: pa.DataType
-    needs: Sequence[str]
+    needs: Sequence[str]  # the properties of a run that `values` decodes
     values: Callable[[Decoded], Sequence[Any]]
 
 
@@ -227,28 +175,32 @@ COLUMNS = {
     "business_id": Column(TEXT, INDEX_PROPERTIES, lambda some: [some.stream.business_id] * some.count),
     "version": Column(pa.int64(), INDEX_PROPERTIES, lambda some: range(some.first, some.first + some.count)),
     "message_id": Column(TEXT, _IDS, lambda some: some.ids),
-    "type": Column(TEXT, RUN, lambda some: some.run.versions.types),
-    "now": Column(TIME, RUN, lambda some: some.run.versions.nows),
-    "enqueued_at": Column(TIME, RUN, lambda some: some.run.versions.enqueued_at),
+    "type": Column(TEXT, RUN_PROPERTIES, lambda some: some.run.versions.types),
+    "now": Column(TIME, RUN_PROPERTIES, lambda some: some.run.versions.nows),
+    "enqueued_at": Column(TIME, RUN_PROPERTIES, lambda some: some.run.versions.enqueued_at),
     "written_at": Column(TIME, INDEX_PROPERTIES, lambda some: [each.written_at for each in some.commits]),
     "batch": Column(TEXT, INDEX_PROPERTIES, lambda some: [each.batch for each in some.commits]),
     "batch_number": Column(pa.int64(), INDEX_PROPERTIES, lambda some: [each.number for each in some.commits]),
-    "headers": Column(pa.map_(TEXT, TEXT), RUN, lambda some: _maps(some.run.versions.headers, str)),
-    "captured": Column(pa.map_(TEXT, TEXT), RUN, lambda some: _maps(some.run.versions.captured, _captured)),
-    "revision": Column(pa.int32(), RUN, lambda some: some.run.versions.revisions),
-    "schema": Column(pa.int32(), RUN, lambda some: [some.run.schema] * some.count),
-    "fingerprint": Column(pa.binary(), RUN, lambda some: some.run.versions.fingerprints),
-    "outputs_digest": Column(pa.binary(), RUN, lambda some: some.run.versions.outputs_digests),
-    "state_digest": Column(pa.binary(), RUN, lambda some: some.run.versions.state_digests),
-    "changed": Column(
-        pa.bool_(), RUN, lambda some: [after is not None for after in some.run.versions.afters]
+    "headers": Column(
+        pa.map_(TEXT, TEXT), RUN_PROPERTIES, lambda some: _maps(some.run.versions.headers, str)
     ),
-    "before": Column(TEXT, RUN, lambda some: some.states[:-1]),
-    "after": Column(TEXT, RUN, lambda some: some.states[1:]),
+    "captured": Column(
+        pa.map_(TEXT, TEXT), RUN_PROPERTIES, lambda some: _maps(some.run.versions.captured, _captured)
+    ),
+    "revision": Column(pa.int32(), RUN_PROPERTIES, lambda some: some.run.versions.revisions),
+    "schema": Column(pa.int32(), RUN_PROPERTIES, lambda some: [some.run.schema] * some.count),
+    "fingerprint": Column(pa.binary(), RUN_PROPERTIES, lambda some: some.run.versions.fingerprints),
+    "outputs_digest": Column(pa.binary(), RUN_PROPERTIES, lambda some: some.run.versions.outputs_digests),
+    "state_digest": Column(pa.binary(), RUN_PROPERTIES, lambda some: some.run.versions.state_digests),
+    "changed": Column(
+        pa.bool_(), RUN_PROPERTIES, lambda some: [after is not None for after in some.run.versions.afters]
+    ),
+    "before": Column(TEXT, RUN_PROPERTIES, lambda some: some.states[:-1]),
+    "after": Column(TEXT, RUN_PROPERTIES, lambda some: some.states[1:]),
 }
-"""The columns of a version. States and captured values are JSON."""
+"""The columns of versions. States and captured values are JSON."""
 
-STATES = {"before", "after"}
+STATES = {"before", "after"}  # the columns that have states
 
 
 def _maps(values: Iterable[Any], read: Callable[[Any], str]) -> list[list[tuple[str, str]] | None]:
@@ -266,13 +218,13 @@ ALL = KeyRange()
 
 @dataclass(frozen=True, slots=True)
 class StreamQuery:
-    """A filter of rows, and the columns to read (None for all). Raises `UsageError` for an invalid handler."""
+    """A filter of rows, and the columns to read. Raises `UsageError` for an invalid handler."""
 
     handler: str | None = None
     business_id: str | None = None
     since: int | None = None  # inclusive, in microseconds since 1970 UTC
     until: int | None = None  # inclusive
-    columns: Sequence[str] | None = None
+    columns: Sequence[str] | None = None  # None: all
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str):
@@ -282,7 +234,7 @@ class StreamQuery:
 
     @property
     def keys(self) -> Sequence[str] | None:
-        """The partition keys of a single stream, one for each spelling of its business id, or None for many streams."""
+        """The partition keys of one stream, for both spellings of its id, or None if the query selects many streams."""
         if self.handler is None or self.business_id is None:
             return None
         spellings = dict.fromkeys([self.business_id, canonical(self.business_id)])
@@ -290,7 +242,7 @@ class StreamQuery:
 
     @property
     def prefix(self) -> str:
-        """The common prefix of the streams' keys."""
+        """The common prefix of the keys of the selected streams."""
         return "" if self.handler is None else stream_key(self.handler)
 
     def within(self, keys: KeyRange) -> KeyRange:
@@ -305,13 +257,11 @@ class StreamQuery:
 async def heads_of(table: Table, query: StreamQuery, keys: KeyRange = ALL) -> AsyncIterator[StreamHead]:
     """Yield the headers of the selected streams. Costs one request for every 1,000 streams."""
     if query.keys is None:
-        async for row in read_headers(table, query.within(keys), [*HEADER_NAMES, *HEAD_PROPERTIES]):
-            if is_stream(row):
-                stream = _head(row.partition_key, row.properties, *versions_of(row))
-                if query.business_id in {None, stream.business_id}:
-                    yield stream
+        async for stream in stream_heads(table, query.within(keys)):
+            if query.business_id in {None, stream.business_id}:
+                yield stream
         return
     for key in query.keys:
         header = await table.get(key, HEADER)
-        if header is not None and is_stream(header):
-            yield _head(key, header.properties, *versions_of(header))
+        if header is not None and is_state_header(header):
+            yield head_of(header)

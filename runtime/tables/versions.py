@@ -18,10 +18,11 @@ from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.tables import streams
 from runtime.tables.columns import TEXT, TIME, Buffer, Columns, StateColumns, as_json, chosen, in_batches
-from runtime.tables.streams import ALL, COLUMNS, RUN, Decoded, Part, StreamHead, StreamQuery, parts_of
+from runtime.tables.streams import ALL, COLUMNS, Decoded, Part, StreamQuery, parts_of
 from runtime.versions.head import HEAD_PROPERTIES, Head
 from runtime.versions.properties import reading
-from runtime.versions.run import DATA_PROPERTIES, Commit, Run
+from runtime.versions.run import DATA_PROPERTIES, RUN_PROPERTIES, Commit, Run
+from runtime.versions.stream import StreamHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +32,22 @@ class AsOfTime:
     ended: int
 
     def has_newest(self, head: Head) -> bool:
-        """Return whether the newest version is included."""
+        """Return whether the newest version of a stream is included."""
         return head.last_now <= self.ended
 
     def last(self, run: Run) -> int | None:
-        """Return the position of the last included version of a run, or None if there is none."""
+        """Return the position of the last included version of a run, or None if no version is included."""
         count = bisect_right(run.versions.nows, self.ended)
         return count - 1 if count else None
 
 
 @dataclass(frozen=True, slots=True)
 class AsOfBatch:
-    """A point in history: the versions of a batch and of batches that began before it."""
+    """A point in history: the versions of a batch and of all batches that began before it."""
 
     name: str
     number: int
-    ended: int
+    ended: int  # in microseconds since 1970 UTC
 
     def has(self, commit: Commit) -> bool:
         """Return whether a commit is included."""
@@ -56,11 +57,11 @@ class AsOfBatch:
         return commit.batch == self.name or commit.written_at <= self.ended
 
     def has_newest(self, head: Head) -> bool:
-        """Return whether the newest version is included and stored in the tail."""
+        """Return whether the newest version of a stream is in the tail, and is included."""
         return head.tail is not None and self.has(head.tail.segments[-1].commit)
 
     def last(self, run: Run) -> int | None:
-        """Return the position of the last included version of a run, or None if there is none."""
+        """Return the position of the last included version of a run, or None if no version is included."""
         end = len(run.versions)
         for commit in reversed(run.commits):
             if self.has(commit):
@@ -73,7 +74,7 @@ AsOf = AsOfTime | AsOfBatch
 
 
 async def end_of_batch(table: Table, batch_id: str) -> AsOfBatch:
-    """Return the end of a batch. Costs one request. Raises `BatchRefusedError` for an unknown batch."""
+    """Return the point in history at the end of a batch. Costs one request. Raises `BatchRefusedError`."""
     record = await Ledger(table, system_clock).get(batch_id)
     return AsOfBatch(record.batch_id, record.number, to_microseconds(record.updated_at))
 
@@ -83,27 +84,28 @@ INSERT, UPDATE, SNAPSHOT = "insert", "update", "snapshot"
 
 @dataclass(frozen=True, slots=True)
 class ChangeFeed:
-    """State changes committed between two batches, inclusive. None means unbounded.
+    """State changes that were committed between two batches, inclusive.
 
     Applying all changes up to the end of a batch, in the order of versions, gives the states as of that batch. The feed
     of a truncated stream begins with a snapshot.
     """
 
-    start: BatchRecord | None = None
-    end: AsOfBatch | None = None
+    start: BatchRecord | None = None  # None: from the first batch on
+    end: AsOfBatch | None = None  # None: up to the newest batch
 
     def has(self, commit: Commit) -> bool:
         """Return whether a commit belongs to one of the batches."""
-        has_begun = self.start is None or (
-            commit.number >= self.start.number
-            if commit.number is not None
-            else commit.batch == self.start.batch_id
-            or commit.written_at >= to_microseconds(self.start.started_at)
-        )
+        start, has_begun = self.start, True
+        if start is not None and commit.number is not None:
+            has_begun = commit.number >= start.number
+        elif start is not None:
+            has_begun = (
+                start.batch_id == commit.batch or to_microseconds(start.started_at) <= commit.written_at
+            )
         return has_begun and (self.end is None or self.end.has(commit))
 
     def positions(self, some: Decoded, positions: Sequence[int]) -> Sequence[int]:
-        """Return the positions of the versions that are in the feed."""
+        """Return the positions of the versions in the feed. These versions changed the state."""
         afters, commits = some.run.versions.afters, some.commits
         return [
             position
@@ -112,7 +114,7 @@ class ChangeFeed:
         ]
 
     def snapshot(self, some: Decoded) -> Mapping[str, Any] | None:
-        """Return the state before the first part of a truncated stream, or None if the feed has none."""
+        """Return the row of the state before the first part of a truncated stream, or None if the feed lacks it."""
         is_known = self.end is None or self.end.has(some.commits[0])
         if some.first == 1 or self.start is not None or not is_known:
             return None
@@ -129,7 +131,7 @@ class ChangeFeed:
 
 
 async def change_feed(table: Table, start: str | None, end: str | None) -> ChangeFeed:
-    """Return the feed between two batches. Costs one request per batch. Raises `BatchRefusedError` and `UsageError`."""
+    """Return the feed between two batches. Costs one request for each. Raises `BatchRefusedError` and `UsageError`."""
     first = None if start is None else await Ledger(table, system_clock).get(start)
     last = None if end is None else await end_of_batch(table, end)
     if first is not None and last is not None and first.number > last.number:
@@ -145,7 +147,7 @@ STATE_COLUMNS = {
     "now": TIME,
     "schema": pa.int32(),
     "kept_from": pa.int64(),
-    "known_from": TIME,  # of the first kept version, if that is after `as_of`: version and state are null then
+    "known_from": TIME,  # of the first stored version, if that is after `as_of`. Then version and state are null.
     "horizon": TIME,
     "undated_cut": pa.bool_(),
     "letters": pa.int32(),
@@ -154,7 +156,7 @@ STATE_COLUMNS = {
 
 
 def columns_of_states(model: StateColumns = as_json) -> Columns:
-    """Return all columns of states."""
+    """Return all columns of states. `model` converts the states."""
     return {**STATE_COLUMNS, "state": model.type}
 
 
@@ -167,7 +169,8 @@ async def states(
 ) -> AsyncIterator[pa.RecordBatch]:
     """Yield the states of the streams in a range.
 
-    Costs one request for every 1,000 streams, and one per large state. `parts_of` reads those changed after `as_of`.
+    Costs one request for every 1,000 streams, and one per state that does not fit the header. Streams that changed
+    after `as_of` cost what `parts_of` costs.
     """
     columns = chosen(columns_of_states(model), query.columns)
 
@@ -194,7 +197,7 @@ async def _rows(
         past = _Past(stream, as_of)
         if stream.head.tail is not None:
             past.add(stream.head.tail.run())
-        if past.found or not stream.newest_event:
+        if past.found or not stream.has_events:
             for row in past.rows():
                 yield row
         else:
@@ -210,7 +213,7 @@ async def _rows(
 
 async def _in_runs(table: Table, keys: Sequence[str], as_of: AsOf) -> AsyncIterator[Mapping[str, Any]]:
     past: _Past | None = None
-    async for stream, event in parts_of(table, keys, RUN):
+    async for stream, event in parts_of(table, keys, RUN_PROPERTIES):
         if past is not None and past.stream.key != stream.key:
             for row in past.rows():
                 yield row
@@ -222,7 +225,7 @@ async def _in_runs(table: Table, keys: Sequence[str], as_of: AsOf) -> AsyncItera
 
 
 class _Past:
-    """Finds the state of a stream at a point in history. Runs are added from the oldest to the newest."""
+    """Finds the state of a stream at a point in history. The runs must be added oldest first."""
 
     def __init__(self, stream: StreamHead, as_of: AsOf) -> None:
         self.stream = stream
@@ -243,7 +246,7 @@ class _Past:
             }
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """Return the row of the stream, or no row if the stream did not exist then."""
+        """Return the row of the stream in a list, which is empty if the stream did not exist at that point."""
         head = self.stream.head
         if self.found is not None:
             return [_facts(self.stream, **self.found)]
@@ -263,9 +266,9 @@ async def _newest(table: Table, stream: StreamHead, *, with_state: bool) -> Mapp
         return _facts(stream, version=0)
     state, schema = head.state, head.schema
     if state is None and with_state:
-        # Too large for the header, so in the newest run or the tail.
+        # The state is too large for the header, so it is in the newest run or the tail.
         partition = Partition.exact(table, stream.key)
-        read = partial(Stream.read_last, partition, select=RUN, header=HEAD_PROPERTIES)
+        read = partial(Stream.read_last, partition, select=RUN_PROPERTIES, header=HEAD_PROPERTIES)
         last = await until_undisturbed(RetryPolicy().beside(table), read)
         stream = streams.head_of_stream(last.stream)
         head = stream.head
@@ -289,10 +292,10 @@ def _facts(stream: StreamHead, **state: Any) -> Mapping[str, Any]:  # noqa: ANN4
     }
 
 
-def columns_of_versions(model: StateColumns = as_json, feed: ChangeFeed | None = None) -> Columns:
-    """Return all columns of versions or of a change feed."""
+def columns_of_versions(model: StateColumns = as_json, *, is_feed: bool = False) -> Columns:
+    """Return all columns of versions or, if `is_feed`, of a change feed. `model` converts the states."""
     columns = {name: model.type if name in streams.STATES else each.type for name, each in COLUMNS.items()}
-    return columns if feed is None else {"change_type": TEXT, **columns}
+    return {"change_type": TEXT, **columns} if is_feed else columns
 
 
 async def versions(
@@ -305,9 +308,10 @@ async def versions(
 ) -> AsyncIterator[pa.RecordBatch]:
     """Yield the versions of the streams in a range.
 
-    Costs one request for every 1,000 rows or 4 MiB. With `query.since`, `parts_of` reads streams changed since then.
+    Costs one request for every 1,000 rows or 4 MiB. With `query.since`, costs one request for every 1,000 streams, and
+    streams that changed since then cost what `parts_of` costs.
     """
-    columns = chosen(columns_of_versions(model, feed), query.columns)
+    columns = chosen(columns_of_versions(model, is_feed=feed is not None), query.columns)
     reader = _Reader(columns, query, feed, model)
     if query.keys is not None:
         parts = parts_of(table, query.keys, reader.select)
@@ -331,10 +335,10 @@ async def _parts_since(
             continue
         tail = stream.head.tail
         if tail is not None and (
-            not stream.newest_event or (query.since is not None and tail.run().versions.nows[0] < query.since)
+            not stream.has_events or (query.since is not None and tail.run().versions.nows[0] < query.since)
         ):
             yield Part(stream, None)  # the tail has all selected versions
-        elif stream.newest_event:
+        elif stream.has_events:
             in_runs.append(stream.key)
         if len(in_runs) == PAGE_SIZE:
             async for part in parts_of(table, in_runs, select):
@@ -364,7 +368,7 @@ class _Reader:
 
     @property
     def select(self) -> Sequence[str]:
-        """The properties that the columns and filters need."""
+        """The properties of runs that the columns and filters need."""
         needed = [COLUMNS[name].needs for name in self.columns if name in COLUMNS]
         if self._has_time or self.feed is not None:
             needed.append(COLUMNS["now"].needs)
@@ -405,7 +409,7 @@ class _Reader:
         yield from self._put(values, len(positions), largest)
 
     def _put(self, values: Mapping[str, Sequence[Any]], count: int, largest: int) -> Iterator[pa.RecordBatch]:
-        """Add rows with at most `largest` bytes of states each."""
+        """Add rows, each with at most `largest` bytes of states, and yield full batches."""
         step = max(1, Buffer.MAX_BYTES // largest) if largest else max(1, count)
         for start in range(0, count, step):
             end = min(start + step, count)

@@ -1,8 +1,8 @@
 """Check a stream: every row decodes, and header, index, runs, tail and dead letters agree.
 
-The header is read first and each run is compared with it and its predecessor, so one run is in memory at a time. Only
-derived data can be rebuilt: the index of message ids, and the counts of dead letters. Other contradictions are reported
-and left alone, because the code cannot know which of two values is right.
+The header is read first. Each run is compared with the header and the run before it, so two runs are in memory at a
+time. Only derived data can be rebuilt: the index of message ids, and the counts of dead letters. Other contradictions
+are only reported, because the code cannot know which of two values is right.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import ne
 
 from eventstore import DamagedRowError, Properties, RecordedEvent, Row, Value
 from eventstore.header import EVENT, FIRST_VERSION, HEADER, VERSION
 from runtime.errors import BatchRefusedError, StoredDataError
-from runtime.messages.envelope import digest_state
+from runtime.messages.envelope import digest_state, pieces
 from runtime.versions import dead_letter_rows, index, limits
 from runtime.versions.dead_letter_rows import NONE_WAIT, WAITING_PROPERTIES, Letter
 from runtime.versions.head import Head, read_head
@@ -27,11 +28,11 @@ from runtime.versions.run import Run, dates, read_index, read_run
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A corrupt row, with a description of the problem."""
+    """A corrupt row."""
 
     stream: str
     row: str
-    problem: str
+    problem: str  # continues a sentence that begins with the row
     repair: bool = False  # whether the row can be rebuilt from others
 
 
@@ -47,7 +48,10 @@ class DamagedRow(Row):
 
 
 class RowsCheck:
-    """Compares the rows of one object, in the order of their keys. `guard`: a row that every writer changes, if any."""
+    """Compares the rows of one object, in the order of their keys.
+
+    `guard` is a row that every writer changes. A repair is refused if the guard has changed since.
+    """
 
     def __init__(self, key: str, guard: Row | None = None) -> None:
         self.key = key
@@ -57,7 +61,7 @@ class RowsCheck:
         self.rebuilt: dict[str, Mapping[str, Value] | None] = {}  # by row key; None: delete the row
 
     def add(self, row: Row) -> None:
-        """Read a row, and report a fault if that fails."""
+        """Decode a row, and report a fault if that fails."""
         problem = row.problem if isinstance(row, DamagedRow) else ""
         try:
             if not problem:
@@ -69,7 +73,7 @@ class RowsCheck:
             self.report(row.row_key, problem)
 
     def take(self, row: Row) -> None:
-        """Read a row. Raises `StoredDataError`."""
+        """Decode a row. Raises `StoredDataError`."""
         raise NotImplementedError
 
     def compare(self) -> None:
@@ -89,7 +93,7 @@ class LettersCheck:
         self._letters: list[Letter] = []
 
     def take(self, row: Row) -> None:
-        """Read a row of dead letters. Raises `StoredDataError`."""
+        """Decode a row of dead letters. Raises `StoredDataError`."""
         self.rows += 1
         try:
             letters = dead_letter_rows.read_letter_row(row)
@@ -105,21 +109,19 @@ class LettersCheck:
         self._letters += [letter._replace(envelope=None) for letter in letters]
 
     def recounted(self, stored: Properties) -> tuple[dict[str, Value | None], bool]:
-        """Return corrected values for wrong counts of the header, and whether no dead letter may be lost."""
+        """Return the correct values of wrong counts in the header, and whether no dead letter can be missing."""
         try:
             counted = dead_letter_rows.read_waiting(stored)
         except (KeyError, TypeError, ValueError):
             counted = NONE_WAIT
-        found = NONE_WAIT.after(self._letters, counted.beyond_limit)
-        should = found.properties()
-        wrong = {
-            name: should.get(name) for name in WAITING_PROPERTIES if stored.get(name) != should.get(name)
-        }
-        return wrong, self._is_whole and counted.count <= found.count
+        recounted = NONE_WAIT.after(self._letters, counted.beyond_limit)
+        right = recounted.properties()
+        names = [name for name in WAITING_PROPERTIES if stored.get(name) != right.get(name)]
+        return {name: right.get(name) for name in names}, self._is_whole and counted.count <= recounted.count
 
 
 class StreamCheck(RowsCheck):
-    """Checks one stream, whose header comes first."""
+    """Checks one stream. The header is given to the constructor, all other rows to `add`."""
 
     def __init__(self, header: Row) -> None:
         super().__init__(header.partition_key, header)
@@ -134,24 +136,22 @@ class StreamCheck(RowsCheck):
             with reading("The header of the stream", HEADER):
                 self._last = number(self._header, VERSION, most=INT32)
                 self._first = number(self._header, FIRST_VERSION, 1, most=INT32)
-            # The counts of dead letters are compared at the end, so that wrong ones do not hide the rest.
-            counts = dict.fromkeys(WAITING_PROPERTIES)
-            self._head = read_head(
-                {name: value for name, value in self._header.items() if name not in counts}
-            )
+            # The counts of dead letters are compared at the end, so that a wrong count does not hide other faults.
+            others = {name: self._header[name] for name in self._header if name not in WAITING_PROPERTIES}
+            self._head = read_head(others)
         except StoredDataError as error:
             self.report(HEADER, error.problem)
         self._event = self._first - 1
 
     def add(self, row: Row) -> None:
-        """Read a row, and report a fault if that fails. Index rows are reported at the end."""
+        """Decode a row, and report a fault if that fails. Faults of index rows are reported by `compare`."""
         if row.row_key.startswith(index.PREFIX):
             self._index.add_row(row)
         else:
             super().add(row)
 
     def take(self, row: Row) -> None:
-        """Read a row other than the header and the index. Raises `StoredDataError`."""
+        """Decode an event or a row of dead letters. Raises `StoredDataError`."""
         if row.row_key.startswith(dead_letter_rows.PREFIX):
             self._letters.take(row)
         elif row.row_key.startswith(EVENT):
@@ -163,9 +163,8 @@ class StreamCheck(RowsCheck):
 
     def _take_event(self, event: int, row: Row) -> None:
         if event < self._first:
-            self.report(
-                row.row_key, "is below the first event: an interrupted truncation left it", repair=True
-            )
+            problem = "is below the first event: an interrupted truncation left it"
+            self.report(row.row_key, problem, repair=True)
             self.rebuilt[row.row_key] = None
             return
         if event > self._last:
@@ -176,16 +175,14 @@ class StreamCheck(RowsCheck):
             self._newest = None
         before, self._newest, self._event = self._newest, None, event
         recorded = RecordedEvent(event, row.properties)
-        run = read_run(recorded)
+        run, run_index = read_run(recorded), read_index(recorded)
         for problem in _problems(run, before):
             self.report(row.row_key, problem)
-        index = read_index(recorded)
-        if (index.newest, index.undated) != dates(run.versions.enqueued_at):
+        if (run_index.newest, run_index.undated) != dates(run.versions.enqueued_at):
             self.report(row.row_key, "has times that differ from those of its versions")
         if self._head is not None and event == self._first and run.first != self._head.kept_from:
-            self.report(
-                HEADER, f"says that versions begin with {self._head.kept_from}, but the first is {run.first}"
-            )
+            kept_from = self._head.kept_from
+            self.report(HEADER, f"says that versions begin with {kept_from}, but the first is {run.first}")
         self._index.add_run(event, run)
         self._newest, self._next_version = run, run.last + 1
 
@@ -240,7 +237,7 @@ class StreamCheck(RowsCheck):
 
 
 def with_changes(stored: Properties, changes: Mapping[str, Value | None]) -> dict[str, Value]:
-    """Return a copy with changed properties. Properties that change to `None` are removed."""
+    """Return properties with changes applied. A change to `None` removes the property."""
     return {name: value for name, value in {**stored, **changes}.items() if value is not None}
 
 
@@ -249,14 +246,10 @@ def _problems(run: Run, before: Run | None) -> Iterator[str]:
         yield f"begins with version {run.first} instead of {before.last + 1}"
     elif before is not None and run.schema == before.schema and run.before != before.after:
         yield "begins with a state that differs from the end of the run before"
-    state, digest = run.before, b""
-    for position, (after, stored) in enumerate(
-        zip(run.versions.afters, run.versions.state_digests, strict=True)
-    ):
-        if after is not None or not digest:
-            state = state if after is None else after
-            digest = digest_state(state)
-        if digest != stored:
+    digest = digest_state(run.before)
+    for position, version in enumerate(run.versions):
+        digest = digest if version.after is None else digest_state(version.after)
+        if digest != version.state_digest:
             yield f"has a state that does not match the digest of version {run.first + position}"
 
 
@@ -281,7 +274,7 @@ class IndexCheck:
             self._unreadable[row.row_key] = row.problem if isinstance(row, DamagedRow) else error.problem
 
     def add_run(self, event: int, run: Run) -> None:
-        """Compare a run with the index rows, all of which were read before."""
+        """Compare a run with the index rows, which must all have been added before."""
         self._key = self._key or key_after(self._rows)
         self._runs.append(IndexRow.of(run.first, event, run.ids, self._key))
         for row in self._rows:
@@ -291,21 +284,18 @@ class IndexCheck:
                 continue
             if row.locate(start) != (event, 0) or row.locate(end) != (event + 1, 0):
                 continue
-            stored = row.id_hashes[start * HASH_BYTES : end * HASH_BYTES]
-            hashes = id_hashes_of(run.ids, row.key)
+            stored = pieces(row.id_hashes[start * HASH_BYTES : end * HASH_BYTES], HASH_BYTES)
+            hashes = pieces(id_hashes_of(run.ids, row.key), HASH_BYTES)
             self._compared[row.row_key] += len(run.ids)
-            self._differing[row.row_key] += sum(
-                stored[at : at + HASH_BYTES] != hashes[at : at + HASH_BYTES]
-                for at in range(0, len(hashes), HASH_BYTES)
-            )
+            self._differing[row.row_key] += sum(map(ne, stored, hashes))
             return
         self._is_misplaced = True
 
     def faults(self, kept_from: int) -> Iterator[tuple[str, str, bool]]:
-        """Yield the row keys of corrupt index rows, each with the problem, and whether the index can be rebuilt."""
+        """Yield the key of each corrupt index row, with the problem, and whether the index can be rebuilt."""
         for row_key, count in self._differing.items():
             if count:
-                # One wrong hash may come from a corrupt id in the run. If all differ, the index row is corrupt.
+                # If one hash differs, the id in the run may be corrupt. If all differ, the index row is.
                 is_certain = 1 < count == self._compared[row_key]
                 yield row_key, "has hashes that do not match the ids of the runs", is_certain
         for row_key, problem in self._unreadable.items():

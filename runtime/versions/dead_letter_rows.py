@@ -1,7 +1,7 @@
-"""Dead letters: rejected deliveries, kept with their stream until they are redriven or discarded.
+"""Rows of dead letters: rejected deliveries, stored with their stream until they are redriven or discarded.
 
-Several share a row. Their rows are between the header and the events, so one range query reads header and dead letters.
-Changed rows are rewritten as a whole. A stream keeps up to 1,000 waiting dead letters.
+Several dead letters share a row. The rows sort between the header and the events, so one range query reads header and
+dead letters. A changed row is rewritten as a whole. A stream stores up to 1,000 waiting dead letters.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _KINDS: Final = (
 # fmt: on
 """The types of the stored fields of a dead letter. `None` means that the field is checked elsewhere."""
 
-_TEXT = "surrogatepass"  # the error handler for text: ids of unparsable messages may contain lone surrogates
+_TEXT = "surrogatepass"  # the ids of invalid messages may contain lone surrogates
 
 
 class LetterState(IntEnum):
     """The status of a dead letter."""
 
     WAITING = 0
-    GIVEN_UP = 1  # keeps its id, so that the message stays rejected
-    BEYOND_LIMIT = 2  # keeps only the decision, which all attempts at its batch must share
+    GIVEN_UP = 1  # discarded; its id is kept, so that the message stays rejected
+    BEYOND_LIMIT = 2  # only the decision is kept, which all attempts at its batch must share
 
 
 class Letter(NamedTuple):
@@ -55,18 +55,18 @@ class Letter(NamedTuple):
     number: int
     state: LetterState
     key: IdKey
-    content: bytes  # distinguishes its body from others under the same id
+    content: bytes  # a digest of the body, because several bodies may have the same id
     enqueued_at: int | None
-    envelope: Envelope | None  # None once it is no longer kept
+    envelope: Envelope | None  # None unless it waits
     reason: Reason
     error: str
-    version: int  # the newest version of the stream when it was handled
-    batch: str | None  # the batch that last rejected it; None: a single message
+    version: int  # the newest version of the stream when it was rejected
+    batch: str | None  # that last rejected it; None: a single message
     batch_number: int | None
     refused_at: int  # when it was last rejected
     tries: int = 1
     parks: bool = False  # no new message of the stream is handled while this waits
-    first_at: int | None = None  # when it was first rejected, unless at `refused_at`
+    first_at: int | None = None  # when it was first rejected; None: at `refused_at`
 
     @property
     def since(self) -> int:
@@ -74,7 +74,7 @@ class Letter(NamedTuple):
         return self.refused_at if self.first_at is None else self.first_at
 
     def again(self, own: Letter) -> Letter:
-        """Return this rejection as a further attempt at the dead letter `own`."""
+        """Return this rejection as a further try of the dead letter `own`, with its number and content."""
         return self._replace(
             number=own.number, content=own.content, tries=own.tries + 1, parks=own.parks, first_at=own.since
         )
@@ -96,10 +96,10 @@ class Letter(NamedTuple):
 
 @dataclass(frozen=True)
 class Letters:
-    """The dead letters of a stream, by number. `rows` has the number of the first dead letter in each stored row."""
+    """The dead letters of a stream, ordered by number."""
 
     all: tuple[Letter, ...] = ()
-    rows: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()  # the number of the first dead letter in each stored row
 
     def __bool__(self) -> bool:
         return bool(self.all)
@@ -121,7 +121,7 @@ class Letters:
         return Letters(tuple(letters), tuple(after)), changes
 
     def _starts(self, letters: Sequence[Letter]) -> list[int]:
-        """Return the first number of each row: of the present rows, and of new ones where a row would be too large."""
+        """Return the number of the first dead letter of each row. Existing rows are kept; too large rows are split."""
         starts: list[int] = []
         count = size = 0
         for letter in letters:
@@ -156,18 +156,17 @@ NO_LETTERS = Letters()
 class Waiting:
     """A summary of the dead letters of a stream or entity, in its header row."""
 
-    count: int = 0  # letters that wait
-    oldest: int | None = None  # the oldest `enqueued_at` among them
-    undated: bool = False  # whether any of them has no `enqueued_at`
-    beyond_limit: int = 0  # letters not kept, in total
+    count: int = 0  # the number of waiting dead letters
+    oldest: int | None = None  # the oldest `enqueued_at` of the waiting dead letters
+    undated: bool = False  # whether a waiting dead letter has no `enqueued_at`
+    beyond_limit: int = 0  # the number of dead letters that were ever dropped because of the limit
 
     def after(self, letters: Sequence[Letter], beyond_limit: int) -> Waiting:
-        """Return the updated summary. `beyond_limit`: the number of further dead letters, which are not kept."""
+        """Return the summary of `letters`. `beyond_limit` further dead letters were dropped."""
         times = [letter.enqueued_at for letter in letters if letter.waits]
         dated = [moment for moment in times if moment is not None and is_in_calendar(moment)]
-        return Waiting(
-            len(times), min(dated, default=None), len(dated) < len(times), self.beyond_limit + beyond_limit
-        )
+        dropped = self.beyond_limit + beyond_limit
+        return Waiting(len(times), min(dated, default=None), len(dated) < len(times), dropped)
 
     def properties(self) -> dict[str, Value]:
         oldest = None if self.oldest is None else to_datetime(self.oldest)
@@ -189,13 +188,12 @@ def read_waiting(properties: Properties) -> Waiting:
 
 
 def given_up(letters: Sequence[Letter], is_meant: Callable[[Letter], bool]) -> tuple[list[Letter], int]:
-    """Discard the waiting dead letters that `is_meant` selects. Return all letters, and how many were discarded."""
-    meant = {letter.number for letter in letters if letter.waits and is_meant(letter)}
+    """Discard the waiting dead letters that `is_meant` selects. Return all dead letters, and the number discarded."""
     changed = [
-        letter._replace(state=LetterState.GIVEN_UP, envelope=None) if letter.number in meant else letter
-        for letter in letters
+        each._replace(state=LetterState.GIVEN_UP, envelope=None) if each.waits and is_meant(each) else each
+        for each in letters
     ]
-    return changed, len(meant)
+    return changed, sum(before is not after for before, after in zip(letters, changed, strict=True))
 
 
 async def letters_of(partition: Partition) -> Letters:
@@ -207,9 +205,9 @@ def read_letters(rows: Sequence[Row]) -> Letters:
     """Decode rows of dead letters. Raises `StoredDataError`."""
     if not rows:
         return NO_LETTERS
-    letters = [letter for row in rows for letter in read_letter_row(row)]
-    starts = []
+    letters, starts = list[Letter](), list[int]()
     for row in rows:
+        letters += read_letter_row(row)
         with typed.reading_row(f"The key of the row {row.row_key}", row):
             starts.append(int(row.row_key.removeprefix(PREFIX)))
     return Letters(tuple(letters), tuple(starts))
@@ -225,7 +223,7 @@ def read_letter_row(row: Row) -> list[Letter]:
         return letters
 
 
-def _letter(number: int, state: int, *fields: Any) -> Letter:  # noqa: ANN401 - they are checked by their number
+def _letter(number: int, state: int, *fields: Any) -> Letter:  # noqa: ANN401 - `_KINDS` has their types
     letter = Letter(number, LetterState(state), *fields)
     for value, kinds in zip(letter, _KINDS, strict=True):
         if kinds is not None:

@@ -1,7 +1,7 @@
-"""The head of a state stream, and its tail: the newest versions, kept in the header until they fill a run.
+"""The head of a state stream: its header row, with the tail, which holds the newest versions until they fill a run.
 
-Without a tail, each small commit would make a row. The tail is a list of segments, one per commit. They are decoded
-only on demand, so load and append cost the same however many there are. A full tail becomes a run.
+Without a tail, each small commit would add a row. The tail is a list of segments, one per commit. Segments are decoded
+on demand, so the cost of load and append does not depend on their number. A full tail becomes a run.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from runtime.versions.dead_letter_rows import NONE_WAIT, WAITING_PROPERTIES, Wai
 from runtime.versions.properties import expect, expect_all
 from runtime.versions.run import Commit, Run, RunIndex, VersionColumns
 
-# Segments are concatenated, so that appending one does not decode the others. The ids are stored apart, because each
+# Segments are concatenated, so that appending a segment decodes no other. The ids are stored separately, because each
 # load searches them.
 
 _INT: Final = (int,)
 _KINDS: Final = (_INT, (str, None), _INT, (int, None), (bool,), _INT, (bytes,), (bytes,), (int, None))
 """The types of the fields of a segment."""
-_ZSTANDARD = b"\x28\xb5\x2f\xfd"
-"""The magic number of compressed data. No msgpack array begins with it."""
+_ZSTANDARD = b"\x28\xb5\x2f\xfd"  # the magic number of compressed data. No msgpack array begins with it.
 
 _RAW_BYTES = 512  # a segment up to this size is not compressed
-_RAW_TAIL_BYTES = 1536
-"""A tail up to this size is not compressed: SQLite compresses its row, with a dictionary of similar rows."""
+_RAW_TAIL_BYTES = (
+    1536  # nor a tail up to this size: SQLite compresses its row, with a dictionary of similar rows
+)
 
 _IDS = 6  # the index of `ids` among the fields
 
@@ -60,7 +60,7 @@ class Segment(NamedTuple):
         return Commit(self.length, self.batch, self.written_at, self.number)
 
     def packed(self) -> bytes:
-        """Encode the fields without the ids and, if it is missing, without the batch number."""
+        """Encode all fields but the ids. A missing batch number takes no space."""
         fields = (*self[:_IDS], self.data)
         packed: bytes = msgpack.packb(fields if self.number is None else (*fields, self.number))
         return packed
@@ -76,14 +76,14 @@ class Segment(NamedTuple):
         ids = pack_ids(versions.message_ids)
         length, batch, written_at, number = commit
         newest, undated = runs.dates(versions.enqueued_at)
-        # A small segment is compressed with the whole tail, which has similar ones.
-        # Otherwise the state before serves as dictionary.
+        # A small segment is compressed together with the tail, which has similar segments. For a large one, the state
+        # before it serves as dictionary.
         data = runs.compress(columns, before) if len(columns) > _RAW_BYTES else columns
         return cls(length, batch, written_at, newest, undated, len(columns), ids, data, number)
 
 
 def read_segments(packed: bytes, count: int, ids: bytes) -> list[Segment]:
-    """Decode concatenated segments. Raises one of `properties.UNREADABLE`."""
+    """Decode `count` concatenated segments. Raises one of `properties.UNREADABLE`."""
     header: bytes = msgpack.Packer().pack_array_header(count)
     rows = expect(unpack(header + packed), list)
     segments = list(starmap(Segment, [[*expect(row, list)[:_IDS], b"", *row[_IDS:]] for row in rows]))
@@ -99,25 +99,25 @@ def read_segments(packed: bytes, count: int, ids: bytes) -> list[Segment]:
 NO_EVENT = 0  # the event number of the tail
 _FORMAT = 2
 _FIELDS: Final = (int, int, bytes, int, int, int, bytes, bytes)
-"""The types of the fields of a tail, after format and checksum."""
+"""The types of the fields of a tail that follow the format and the checksum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The newest versions of a stream, in one schema version."""
+    """The newest versions of a stream, all in one schema version."""
 
     first: int  # the number of the first version
     schema: int
     before: bytes  # the encoded state before the first version
     length: int = 0  # the number of segments
     count: int = 0  # the number of versions
-    raw_bytes: int = 0  # before compression
+    raw_bytes: int = 0  # of the segments, before compression
     packed_ids: bytes = pack_ids(())
-    packed: bytes = b""  # the segments without ids
+    packed: bytes = b""  # the segments, without ids
 
     @classmethod
     def of(cls, first: int, schema: int, before: bytes, segments: Iterable[Segment]) -> Tail:
-        """Make a tail of segments. Raises one of `properties.UNREADABLE` for invalid ids."""
+        """Make a tail of segments. Raises one of `properties.UNREADABLE` if ids are invalid."""
         tail = cls(first, schema, before)
         for segment in segments:
             tail = tail.plus(segment)
@@ -151,7 +151,7 @@ class Tail:
         return Tail(self.first, self.schema, self.before, self.length + 1, count, raw_bytes, ids, packed)
 
     def ids(self) -> list[IdKey]:
-        """Return the message ids in order. Raises `StoredDataError`."""
+        """Return the message ids of all versions, oldest first. Raises `StoredDataError`."""
         with _reading():
             ids = unpack_ids(self.packed_ids)
             if len(ids) != self.count:
@@ -168,7 +168,7 @@ class Tail:
         ]
 
     def from_version(self, first: int) -> Tail:
-        """Return the tail without the segments before a version, which must begin a segment."""
+        """Return the tail without the versions before `first`, which must be the first version of a segment."""
         segments = self.segments
         before = self.run().states_before()[first - self.first]
         ends = accumulate((segment.length for segment in segments), initial=self.first)
@@ -182,9 +182,9 @@ class Tail:
         commits = []
         for segment in self.segments:
             with _reading():
-                data = (
-                    runs.decompress(segment.data, state) if segment.data[:4] == _ZSTANDARD else segment.data
-                )
+                data = segment.data
+                if data[:4] == _ZSTANDARD:
+                    data = runs.decompress(data, state)
                 columns = runs.unpack_columns(data, list(islice(ids, segment.length))).versions
             versions.extend(columns)
             state = columns.after(state)
@@ -202,7 +202,7 @@ class Tail:
 
 
 def read_tail(data: bytes) -> Tail:
-    """Decode a tail, but not its segments. Raises `StoredDataError`, also for a flipped bit."""
+    """Decode a tail, but not its segments. The checksum detects a flipped bit. Raises `StoredDataError`."""
     with _reading():
         form, *fields = expect(unpack(data, most=len(_FIELDS)), list)
         if form != _FORMAT:
@@ -225,7 +225,7 @@ def _reading() -> typed.reading:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """Marks a business object as forgotten."""
+    """The mark of a business object that was forgotten."""
 
     at: int  # in microseconds since 1970 UTC
     refuses: bool = True  # False: messages enqueued later begin a new history
@@ -235,7 +235,7 @@ class Tombstone:
 
 
 def read_tombstone(properties: Properties) -> Tombstone | None:
-    """Decode the tombstone in a row, or return `None` if the object was never forgotten."""
+    """Decode the tombstone in a header. Return `None` if the object was never forgotten."""
     at = typed.microseconds(properties, "Forgotten")
     if at is None and "Refuses" in properties:
         raise ValueError("the object rejects messages, but was never forgotten")
@@ -261,21 +261,21 @@ HEAD_PROPERTIES = [
 
 
 class Head(NamedTuple):
-    """The newest state of a stream and the extent of its history. A stream of dead letters has no state."""
+    """The newest state of a stream, and the extent of its history. A stream that has only dead letters has no state."""
 
-    state: bytes | None  # encoded; None: too large for the header, see the newest run
+    state: bytes | None  # encoded; None: too large for the header, so only in the newest run
     schema: int
     versions: int = 0  # the number of versions ever made
     kept_from: int = 1  # the first version that is still stored
-    last_now: int = 0
+    last_now: int = 0  # the recorded time of the newest version, in microseconds since 1970 UTC
     horizon: int | None = None  # unknown messages enqueued up to this time may be duplicates
-    undated_cut: bool = False  # so may those without `enqueued_at`
+    undated_cut: bool = False  # whether unknown messages without `enqueued_at` may be duplicates
     tail: Tail | None = None  # None: all versions are in runs
     waiting: Waiting = NONE_WAIT
     tombstone: Tombstone | None = None
     followed: int = 0  # in a reprocessed table: the last version of the other table that was handled again
     shared: bool = (
-        False  # whether those versions are equal to this stream's, and only the other table has them
+        False  # whether this stream's versions are equal to those, and only the other table has them
     )
 
     @property
@@ -315,8 +315,15 @@ class Head(NamedTuple):
         return properties
 
 
+class NewestState(NamedTuple):
+    """The newest state of a stream, upcast to the schema version of the code."""
+
+    encoded: bytes = b""
+    schema: int = 1
+
+
 def is_of_state(properties: Properties) -> bool:
-    """Return whether a header belongs to a state stream, even if one of its properties is lost."""
+    """Return whether a header belongs to a state stream, even if the header lacks one of its properties."""
     return "StateVersions" in properties or "StateSchema" in properties
 
 

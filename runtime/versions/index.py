@@ -1,9 +1,9 @@
-"""The index of message ids: finds versions in a long history that messages may have made.
+"""The index of message ids: finds the versions in a long history that messages may have made.
 
-It stores a hash of four bytes per id. A matching version must be compared, because hashes collide, but an id without a
-match is new. Index rows are between header and events, so one range query reads header and index without events. A
-new row is merged with preceding ones that are at most twice as large. So there are O(log n) rows, and each hash is
-rewritten O(log n) times.
+The index stores a hash of four bytes per id. A version whose hash matches must be read and compared, because hashes
+collide. An id without a match is new. Index rows sort between header and events, so one range query reads header and
+index without events. A new row is merged with preceding rows that are at most twice as large. So there are O(log n)
+rows, and each hash is rewritten O(log n) times.
 
 The hash is BLAKE2b with a random key per stream, which prevents senders from crafting ids that collide.
 """
@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import re
 import secrets
-import sys
-from array import array
+import struct
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,13 +28,12 @@ from runtime.versions import limits
 from runtime.versions.limits import HASH_BYTES
 from runtime.versions.properties import CHUNK, INT32, chunk_names, expect, join, number, reading_row, split
 
-# A batch looks for some fifty ids among a hundred thousand. Comparing every hash in Python would dominate its cost.
-
 Search = Callable[[bytes], Iterator[int]]
 """Yields the positions of wanted hashes in a concatenation of hashes."""
 
-_FEW = 4
-_SOME = 500
+# A batch looks for some fifty ids among a hundred thousand. Comparing every hash in Python would dominate its cost.
+_FEW = 4  # up to this number of ids, a search per id is fastest
+_SOME = 500  # up to this number of ids, filtering all hashes at once is fastest
 _GROUPS = 8  # the number of groups of wanted hashes in the filter, one per bit of a byte
 _NOT_ZERO = re.compile(rb"[^\0]")
 
@@ -46,7 +44,7 @@ def searching(wanted: frozenset[int]) -> Search:
         return lambda hashes: _by_bytes(hashes, wanted)
     if len(wanted) > _SOME:
         return lambda hashes: _by_set(hashes, wanted)
-    # tables[i][value] has bit g set if byte i of a hash in group g has this value.
+    # Bit g of tables[i][value] is set if byte i of a hash in group g has this value.
     tables = [bytearray(256) for _ in range(HASH_BYTES)]
     for position, hash_ in enumerate(wanted):
         for table, value in zip(tables, pack([hash_]), strict=True):
@@ -54,20 +52,14 @@ def searching(wanted: frozenset[int]) -> Search:
     return lambda hashes: _by_filter(hashes, wanted, tables)
 
 
-def pack(numbers: Iterable[int]) -> bytes:
-    """Concatenate integers of four bytes, little-endian on every machine."""
-    packed = array("I", numbers)
-    if sys.byteorder == "big":
-        packed.byteswap()
-    return packed.tobytes()
+def pack(numbers: Sequence[int]) -> bytes:
+    """Concatenate integers of four bytes, little-endian."""
+    return struct.pack(f"<{len(numbers)}I", *numbers)
 
 
 def unpack(data: bytes) -> Sequence[int]:
-    """Split concatenated integers of four bytes. Raises `ValueError` for another length."""
-    numbers = array("I", data)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers
+    """Split concatenated integers of four bytes. Raises `struct.error` if bytes are left over."""
+    return struct.unpack(f"<{len(data) // HASH_BYTES}I", data)
 
 
 def _by_bytes(hashes: bytes, wanted: Iterable[int]) -> Iterator[int]:
@@ -82,8 +74,8 @@ def _by_bytes(hashes: bytes, wanted: Iterable[int]) -> Iterator[int]:
 
 
 def _by_filter(hashes: bytes, wanted: frozenset[int], tables: Sequence[bytearray]) -> Iterator[int]:
-    """Test all hashes at once as one big integer, then compare the candidates."""
-    # A byte of `kept` stays non-zero if all four bytes of the hash match within one group.
+    """Filter all hashes at once, as one big integer. Then compare the candidates."""
+    # A byte of `kept` is not zero if all four bytes of its hash match hashes of one group.
     kept = -1
     for lane, table in enumerate(tables):
         kept &= int.from_bytes(hashes[lane::HASH_BYTES].translate(table), "little")
@@ -105,7 +97,7 @@ _HASHES = chunk_names("Hashes", limits.MAX_INDEX_HASHES * HASH_BYTES // CHUNK)
 _ENDS = chunk_names("Ends", 4)
 PROPERTIES = ["First", "Count", "FirstEvent", "Key", *_ENDS, *_HASHES]
 KEY_BYTES = 16
-_DROPPED_AT_ONCE = 16
+_DROPPED_AT_ONCE = 16  # truncated rows that one transaction deletes
 
 
 class VersionPosition(NamedTuple):
@@ -120,14 +112,14 @@ class IndexRow:
     """The hashed ids of consecutive runs."""
 
     first: int  # the number of the first version
-    first_event: int  # the event of its run
-    ends: Sequence[int]  # the positions after each run
+    first_event: int  # the event of the first version's run
+    ends: Sequence[int]  # for each run, the position after its last version
     id_hashes: bytes
     key: bytes = field(repr=False)  # of the hashes
 
     @classmethod
     def of(cls, first: int, event: int, ids: Collection[IdKey], key: bytes) -> IndexRow:
-        """Return a row with one run: the versions from `first` on, stored in `event`, made by the messages `ids`."""
+        """Return the row of one run: the versions from `first` on, which the messages `ids` made, stored in `event`."""
         return cls(first, event, [len(ids)], id_hashes_of(ids, key), key)
 
     @property
@@ -171,8 +163,7 @@ def read_index_row(row: Row) -> IndexRow:
     properties = row.properties
     with reading_row(f"The index row {row.row_key}", row):
         key = expect(properties["Key"], bytes)
-        id_hashes = expect(join(properties, _HASHES), bytes)
-        ends = unpack(expect(join(properties, _ENDS), bytes))
+        id_hashes, ends = join(properties, _HASHES), unpack(join(properties, _ENDS))
         index = IndexRow(number(properties, "First"), number(properties, "FirstEvent"), ends, id_hashes, key)
         count = number(properties, "Count", most=INT32)
     problem, ends = None, [0, *ends]
@@ -196,7 +187,7 @@ def id_hashes_of(ids: Iterable[IdKey], key: bytes) -> bytes:
 
 
 def candidates(rows: Sequence[IndexRow], ids: Collection[IdKey]) -> Iterator[VersionPosition]:
-    """Yield the positions of versions that messages with these ids may have made, without repetition."""
+    """Yield the positions of versions that messages with these ids may have made, each once."""
     searches = {
         key: searching(frozenset(unpack(id_hashes_of(ids, key)))) for key in {row.key for row in rows}
     }
@@ -206,7 +197,7 @@ def candidates(rows: Sequence[IndexRow], ids: Collection[IdKey]) -> Iterator[Ver
 
 
 def key_after(rows: Sequence[IndexRow]) -> bytes:
-    """Return the hash key of the newest row, or a new key."""
+    """Return the hash key of the newest row, or a new key if there are no rows."""
     return rows[-1].key if rows else new_key()
 
 
@@ -217,8 +208,8 @@ def new_key() -> bytes:
 def index_changes(
     rows: Sequence[IndexRow], runs: Sequence[IndexRow], kept_from: int
 ) -> tuple[list[IndexRow], list[Include]]:
-    """Return the index with new runs, without up to 16 truncated rows, and the changes to write."""
-    # Dropping is bounded to keep the transaction small.
+    """Add runs to the index, and drop up to 16 truncated rows. Return all rows, and the changes to write."""
+    # The limit keeps the transaction small.
     gone = [row for row in rows if row.last < kept_from][:_DROPPED_AT_ONCE]
     kept = list(rows[len(gone) :])
     added: list[IndexRow] = []

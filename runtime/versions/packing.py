@@ -13,21 +13,14 @@ from runtime.messages import envelope
 from runtime.messages.envelope import Columnar, IdKey, pack_ids
 from runtime.messages.parsing import Deliveries
 from runtime.versions import limits
-from runtime.versions.head import Head, Segment, Tail
+from runtime.versions.head import Head, NewestState, Segment, Tail
 from runtime.versions.run import Commit, Run, StateVersion, VersionColumns
 
 
-class NewestState(NamedTuple):
-    """The newest state of a stream, upcast to the schema version of the code."""
-
-    encoded: bytes = b""
-    schema: int = 1
-
-
 class Made(NamedTuple):
-    """The result of one handler call, except the state. `position`: the position of the delivery."""
+    """The result of one handler call, except the state."""
 
-    position: int
+    position: int  # of the delivery
     now: int
     revision: int
     captured: Mapping[str, bytes] | None
@@ -48,7 +41,7 @@ class MadeColumns(Columnar[Made]):
 
 
 def version_columns(deliveries: Deliveries, made: MadeColumns, states: Sequence[bytes]) -> VersionColumns:
-    """Make the records of consecutive versions. `states`: encoded, before the first version and after each."""
+    """Make the records of consecutive versions. `states` are encoded: before the first version, and after each."""
     envelopes, positions = deliveries.envelopes, made.positions
     return VersionColumns(
         _at(positions, deliveries.keys),
@@ -66,7 +59,7 @@ def version_columns(deliveries: Deliveries, made: MadeColumns, states: Sequence[
 
 
 def _at(positions: Sequence[int], column: Sequence[Any]) -> list[Any]:
-    # Nearly always they are contiguous, and a slice is fastest.
+    # The positions are nearly always contiguous, and a slice is fastest.
     first, last = positions[0], positions[-1]
     if last - first + 1 == len(positions):
         return list(column[first : last + 1])
@@ -74,31 +67,30 @@ def _at(positions: Sequence[int], column: Sequence[Any]) -> list[Any]:
 
 
 class PackedRun(NamedTuple):
-    """An encoded run. `size`: its bytes in the request."""
+    """An encoded run."""
 
     first: int
     last: int
     event: EventData
     ids: Sequence[IdKey]
-    size: int
+    size: int  # in the request, in bytes
 
 
 class Packed(NamedTuple):
-    """The versions that one transaction stores, up to number `last`, as a new tail and new runs."""
+    """The new versions that one transaction stores."""
 
-    last: int
-    tail: Tail | None
+    head: Head  # of the stream after the transaction
     runs: Sequence[PackedRun]
 
 
 class Packer:
-    """Packs new versions into a segment or runs, up to a full transaction. Versions since the last run are *open*."""
+    """Packs new versions into a segment or runs, up to a full transaction. Versions in no run yet are *open*."""
 
     def __init__(
         self, deliveries: Deliveries, head: Head, newest: NewestState, batch: str | None, number: int | None
     ) -> None:
         self._deliveries = deliveries
-        self._tail = head.tail
+        self._head = head
         self._first = head.versions + 1
         self.made = MadeColumns()
         self.states = [newest.encoded]  # before the first version, and after each
@@ -109,10 +101,10 @@ class Packer:
         self._open_bytes = 0
         self._closed_bytes = 0
         self._runs: list[PackedRun] = []
-        self.is_full = False  # another run may not fit the transaction, or too much memory is taken
+        self.is_full = False  # whether the transaction may not have room for another run, or memory is short
 
     def room(self) -> tuple[int, int]:
-        """Return how many versions may be added at once, and the bytes after which to ask again. Closes a full run."""
+        """Return how many versions, and how many bytes, may be added before the next call. Closes a full run."""
         open_ = len(self.made) - self._begin
         if open_ >= limits.MAX_RUN_VERSIONS or self._open_bytes >= limits.MAX_RUN_RAW_BYTES:
             self._close(self.made.nows[-1])
@@ -122,7 +114,7 @@ class Packer:
         return 0 if self.is_full else limits.MAX_RUN_VERSIONS - open_, min(in_run, in_memory)
 
     def extend(self, made: MadeColumns, afters: Sequence[bytes], size: int) -> None:
-        """Add versions, with the encoded states after them. `size`: the raw bytes of all versions."""
+        """Add versions. `afters` are the encoded states after them. `size` is in bytes before compression."""
         self.made.extend(made)
         self.states += afters
         self._open_bytes += size
@@ -130,38 +122,37 @@ class Packer:
             self.is_full = True
 
     def version(self, position: int) -> tuple[StateVersion, bytes, bytes]:
-        """Return the record of a new version, and the encoded states before and after it. `position` begins at 0."""
+        """Return the record of a new version, and the encoded states before and after it. The first position is 0."""
         before, after = states = self.states[position : position + 2]
         (record,) = version_columns(self._deliveries, self.made[position : position + 1], states)
         return record, before, after
 
     def pack(self, written_at: int) -> Packed:
-        """Pack as many of the first new versions as fit into one transaction. Converts a full tail to a run first."""
-        tail, segment = self._tail, self._segment(written_at)
-        last = self._first + len(self.made) - 1
+        """Pack the longest prefix of the new versions that fits one transaction. A full tail becomes a run."""
+        tail, segment = self._head.tail, self._segment(written_at)
         if segment is not None and tail is not None and tail.takes(segment, self._schema):
-            return Packed(last, tail.plus(segment), ())
+            return self._packed(len(self.made), tail.plus(segment), [])
         replaced = [] if tail is None else [packed(tail.run())]
         if segment is not None:
             tail = Tail(self._first, self._schema, self.states[0]).plus(segment)
-            return Packed(last, tail, replaced)
+            return self._packed(len(self.made), tail, replaced)
         if self._begin < len(self.made):
             self._close(written_at)
         runs = self._fitting()
-        return Packed(runs[-1].last, None, [*replaced, *runs])
+        return self._packed(runs[-1].last + 1 - self._first, None, [*replaced, *runs])
 
-    def head_after(self, head: Head, packed: Packed) -> Head:
-        stored = packed.last - head.versions
-        return head._replace(
-            state=self.states[stored],
+    def _packed(self, count: int, tail: Tail | None, runs: Sequence[PackedRun]) -> Packed:
+        head = self._head._replace(
+            state=self.states[count],
             schema=self._schema,
-            versions=packed.last,
-            last_now=self.made.nows[stored - 1],
-            tail=packed.tail,
+            versions=self._head.versions + count,
+            last_now=self.made.nows[count - 1],
+            tail=tail,
         )
+        return Packed(head, runs)
 
     def _segment(self, written_at: int) -> Segment | None:
-        """Return the versions as a segment, or `None` if there are too many versions or they are too large."""
+        """Return the versions as a segment, or `None` if they exceed the limits of a segment."""
         count, before, after = len(self.made), self.states[0], self.states[-1]
         if (
             self._runs
@@ -218,7 +209,7 @@ def _split(run: Run) -> list[PackedRun]:
 def packed(run: Run, data: bytes | None = None) -> PackedRun:
     """Encode a run that fits a row. `data`: its compressed columns, if the caller already has them."""
     event, ids = run.event(data), run.ids
-    # The size in the request, including the index: binary data is base64 there.
+    # The size in the request, including the index. Requests encode bytes in base64.
     size = sum(len(value) for value in event.properties.values() if isinstance(value, bytes))
     size = (size + limits.HASH_BYTES * len(ids)) * 4 // 3 + limits.ROW_OVERHEAD
     return PackedRun(run.first, run.last, event, ids, size)

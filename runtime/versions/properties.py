@@ -35,22 +35,19 @@ def split(properties: dict[str, Value], names: Sequence[str], data: bytes) -> No
 
 
 def join(properties: Properties, names: Sequence[str]) -> bytes:
-    """Join split bytes. Raises `KeyError`, `TypeError`, and `ValueError` if a chunk is missing."""
-    first = properties[names[0]]
-    is_whole = (
-        isinstance(first, bytes) and len(first) < CHUNK and (len(names) == 1 or names[1] not in properties)
-    )
-    if is_whole or not isinstance(first, bytes):
-        return first  # type: ignore[return-value] # the caller checks the type
+    """Join bytes that `split` distributed. Raises `KeyError`, `TypeError`, and `ValueError` if a chunk is missing."""
+    first = expect(properties[names[0]], bytes)
+    if len(first) < CHUNK and (len(names) == 1 or names[1] not in properties):
+        return bytes(first)
     there = [name for name in names if name in properties]
-    parts: list[bytes] = [properties[name] for name in there]  # type: ignore[misc] # bytes were written
+    parts = [expect(properties[name], bytes) for name in there]
     if there != list(names[: len(there)]) or any(len(part) != CHUNK for part in parts[:-1]):
         raise ValueError(f"chunks of {names[0]} are missing")
     return b"".join(parts)
 
 
 def written(row_key: str, properties: Properties, etag: str | None) -> Operation:
-    """Return the operation that inserts a row, or replaces the one with this ETag."""
+    """Return the operation that inserts a row. If `etag` is given, it replaces the row with this ETag instead."""
     return Operation.replace(row_key, properties, etag) if etag else Operation.insert(row_key, properties)
 
 
@@ -63,7 +60,7 @@ async def rows_between(
             yield row
 
 
-# Any exception from reading stored bytes becomes one `StoredDataError` that names the row.
+# An exception from decoding stored bytes becomes a `StoredDataError` that names the row.
 
 UNREADABLE = (
     LookupError,
@@ -76,7 +73,7 @@ UNREADABLE = (
     zstandard.ZstdError,
     msgpack.UnpackException,
 )
-"""The exceptions that reading corrupt bytes may raise."""
+"""The exceptions that decoding corrupt bytes may raise."""
 
 _SHOWN = 200
 
@@ -107,7 +104,7 @@ _collected: ContextVar[Damaged | None] = ContextVar("collected", default=None)
 
 @contextmanager
 def collecting(damaged: Damaged) -> Iterator[None]:
-    """Record and skip corrupt streams that are read with `one_of_many` within the block."""
+    """Context manager that makes `one_of_many` skip corrupt streams, and records their errors in `damaged`."""
     token = _collected.set(damaged)
     try:
         yield
@@ -116,7 +113,7 @@ def collecting(damaged: Damaged) -> Iterator[None]:
 
 
 def report(error: StoredDataError) -> None:
-    """Record corruption within `collecting`, otherwise raise the error."""
+    """Record the error of a corrupt stream within `collecting`, otherwise raise the error."""
     damaged = _collected.get()
     if damaged is None:
         raise error
@@ -124,7 +121,11 @@ def report(error: StoredDataError) -> None:
 
 
 class reading:  # noqa: N801 - used like a function; a class is faster than @contextmanager
-    """Context manager that converts exceptions from reading to `StoredDataError`, about `what` in `table`."""
+    """Context manager that converts exceptions from decoding to `StoredDataError`, whose message begins with `what`.
+
+    Adds the location (row, stream, table and store) to every `StoredDataError`. If `what` is empty, only errors of
+    corrupt rows are converted.
+    """
 
     __slots__ = ("_row", "_stream", "_table", "_what")
 
@@ -137,23 +138,24 @@ class reading:  # noqa: N801 - used like a function; a class is faster than @con
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool | None:
-        if error is not None and (found := self._found(error)) is not None:
-            raise found from (error.__cause__ if isinstance(error, StoredDataError) else error)
+        if error is not None and (converted := self._converted(error)) is not None:
+            raise converted from (error.__cause__ if isinstance(error, StoredDataError) else error)
         return None
 
-    def _found(self, error: BaseException) -> StoredDataError | None:
+    def _converted(self, error: BaseException) -> StoredDataError | None:
         if isinstance(error, StoredDataError):
-            found = error.with_location(row=self._row, stream=self._stream)
+            converted = error.with_location(row=self._row, stream=self._stream)
         elif isinstance(error, DamagedRowError):
-            found = StoredDataError(f"The row {error.problem}.", error.row_key, error.partition_key)
+            converted = StoredDataError(f"The row {error.problem}.", error.row_key, error.partition_key)
         elif self._what and isinstance(error, UNREADABLE):
-            found = StoredDataError(f"{self._what} cannot be read: {shown(error)}.", self._row, self._stream)
+            problem = f"{self._what} cannot be read: {shown(error)}."
+            converted = StoredDataError(problem, self._row, self._stream)
         else:
             return None
         if self._table is None:
-            return found
+            return converted
         name, store = place_of(self._table)
-        return found.with_location(table=name, store=store)
+        return converted.with_location(table=name, store=store)
 
 
 def reading_row(what: str, row: Row) -> reading:
@@ -166,7 +168,7 @@ def error_location(table: Table, stream: str = "") -> reading:
 
 
 class one_of_many(reading):  # noqa: N801 - as above
-    """Like `error_location`, but skips a corrupt stream within `collecting`."""
+    """Context manager that works like `error_location`. Within `collecting`, it skips a corrupt stream."""
 
     __slots__ = ()
 
@@ -178,14 +180,14 @@ class one_of_many(reading):  # noqa: N801 - as above
         if error is None or damaged is None:
             super().__exit__(kind, error, trace)
             return False
-        found = self._found(error)
-        if found is not None:
-            damaged.add(found)
-        return found is not None
+        converted = self._converted(error)
+        if converted is not None:
+            damaged.add(converted)
+        return converted is not None
 
 
 def damaged_row(table: Table) -> Substitute:
-    """Return a callback for corrupt rows: raises or, within `collecting`, records the row and returns an empty one."""
+    """Return a callback that raises the error of a corrupt row or, within `collecting`, returns an empty row."""
 
     def substitute(error: DamagedRowError) -> Row:
         with one_of_many(table, error.partition_key):
@@ -204,9 +206,9 @@ def expect(value: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - what was s
 
 def expect_all(values: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - as above
     """Return `values` if it is a list of instances of `kinds`. Otherwise raise `TypeError`."""
-    found = set(map(type, expect(values, list)))
-    if not found <= {type(None) if kind is None else kind for kind in kinds}:
-        raise TypeError(f"a column holds values of {', '.join(sorted(kind.__name__ for kind in found))}")
+    types = set(map(type, expect(values, list)))
+    if not types <= {type(None) if kind is None else kind for kind in kinds}:
+        raise TypeError(f"a column holds values of {', '.join(sorted(kind.__name__ for kind in types))}")
     return values
 
 
@@ -219,8 +221,8 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-INT32 = 2**31 - 1
-INT64 = 2**63 - 1  # the largest integer properties: plain, and `Int64`
+INT32 = 2**31 - 1  # the largest plain integer property
+INT64 = 2**63 - 1  # the largest `Int64` property
 
 
 def number(properties: Properties, name: str, default: int | None = None, *, most: int = INT64) -> int:

@@ -1,4 +1,4 @@
-"""Captured values, states and versions as JSON, and text without hidden characters.
+"""Stored values as JSON: captured values, states and versions. Also the patterns of hidden characters.
 
 Values without a JSON form become objects: `{"base64": "AP8="}`, `{"float": "nan"}`, and `{"items": [[1, "one"]]}` for a
 dict with keys that are not text.
@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 import msgpack
@@ -23,7 +24,7 @@ from runtime.versions.run import Version
 
 
 def readable(packed: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    """Convert a captured value to JSON."""
+    """Decode a captured value, and convert it to JSON."""
     return _json(unpack(packed, strict_map_key=False))
 
 
@@ -49,15 +50,15 @@ ABSENT = "(absent)"  # shown for a field that is missing on one side
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A field that differs between two states. `field`: its dotted path."""
+    """A field that differs between two states."""
 
-    field: str
+    field: str  # the dotted path
     before: Any
     after: Any
 
 
 def decode(encoded: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    """Decode a state. Bytes that are not JSON become hexadecimal digits."""
+    """Decode a state. If it is not JSON, return its bytes as hexadecimal digits."""
     try:
         return json.loads(encoded)
     except ValueError:
@@ -65,15 +66,11 @@ def decode(encoded: bytes) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def changes(before: Any, after: Any, path: str = "") -> list[Change]:  # noqa: ANN401 - any JSON values
-    """Return the fields that differ, in the order of the state. Lists are compared as a whole."""
+    """Return the fields that differ between two states, in their order. A list is compared as a whole."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
-        return [
-            change
-            for name in {**before, **after}
-            for change in changes(
-                before.get(name, ABSENT), after.get(name, ABSENT), f"{path}.{name}" if path else str(name)
-            )
-        ]
+        pairs = {name: (before.get(name, ABSENT), after.get(name, ABSENT)) for name in {**before, **after}}
+        inner = [changes(*pair, f"{path}.{name}" if path else str(name)) for name, pair in pairs.items()]
+        return list(chain.from_iterable(inner))
     # Compared as text, because 1, 1.0 and True are equal in Python but differ in JSON.
     return [] if json.dumps(before) == json.dumps(after) else [Change(path, before, after)]
 
@@ -82,28 +79,29 @@ _SHOWN = 5
 
 
 def read_state(codec: StateCodec, encoded: bytes, of: str) -> State:
-    """Decode a current state of the object `of`. Raises `CodecError` if it is invalid, or changes in a round trip."""
+    """Decode a state of the object `of`, in the current schema version.
+
+    Raises `CodecError` if the state is invalid, or changes when it is decoded and encoded.
+    """
     name = codec.model_type.__name__
+    hint = (
+        f"If the fields changed, declare a new schema version: class {name}(State, version={codec.version + 1}, "
+        f"upcasters=...)."
+    )
     try:
         state = codec.reread(encoded)
     except CodecError as error:
-        raise CodecError(
-            f"The state of {of} cannot be read. {error}. If the fields changed, declare a new schema version: class "
-            f"{name}(State, version={codec.version + 1}, upcasters=...)."
-        ) from error
+        raise CodecError(f"The state of {of} cannot be read. {error}. {hint}") from error
     again = codec.write(state)
     if again != encoded:
         fields = [each.field for each in changes(decode(encoded), decode(again))]
         shown = ", ".join([*fields[:_SHOWN], *(["..."] if len(fields) > _SHOWN else [])])
-        raise CodecError(
-            f"The state of {of} changes when it is decoded and encoded ({shown}). If the fields changed, declare a new "
-            f"schema version: class {name}(State, version={codec.version + 1}, upcasters=...)."
-        )
+        raise CodecError(f"The state of {of} changes when it is decoded and encoded ({shown}). {hint}")
     return state
 
 
 def recognised(head: Head) -> str:
-    """Describe which messages the stream can still recognise as duplicates."""
+    """Describe, in sentences, which messages the stream can still recognise as duplicates."""
     if head.horizon is None and not head.undated_cut:
         return "No version was truncated: all duplicates are recognised."
     undated = (
@@ -120,7 +118,7 @@ def recognised(head: Head) -> str:
 
 
 def describe_version(stored: Version, *, whole: bool, diff: bool) -> dict[str, Any]:
-    """Return the JSON form of a version. `whole` adds all recorded data, `diff` the changes of the state."""
+    """Return the JSON form of a version. `whole` adds all recorded fields, `diff` the changed fields of the state."""
     version = stored.record
     before, after = decode(stored.before), decode(stored.after)
     described: dict[str, Any] = {
@@ -150,8 +148,8 @@ def describe_version(stored: Version, *, whole: bool, diff: bool) -> dict[str, A
     return described
 
 
-# Senders control ids, types, errors and bodies. A control character in them could clear the screen, write to the
-# clipboard, reverse the text direction or fake output. An invisible one makes an id look like another.
+# Senders control ids, types, errors and bodies. A control character in such text could clear the screen, write to the
+# clipboard, reverse the text direction or fake output. An invisible character makes an id look like another id.
 
 # Control characters except tab and line feed, bidirectional controls, line separators and surrogates.
 _COMMANDS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"

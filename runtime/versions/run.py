@@ -1,7 +1,7 @@
-"""Runs: consecutive versions of a state, stored together in one event.
+"""Runs: consecutive versions of a stream, stored together in one event.
 
-A run contains the state before its first version. So it can be read and replayed without other runs, and older runs can
-be deleted. Its versions may come from several commits.
+A run contains the state before its first version. So a run can be read and replayed without other runs, and older runs
+can be deleted. The versions of a run may come from several commits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FORMAT = 2
 
 
 class StateVersion(NamedTuple):
-    """The record of one version. Times are in microseconds since 1970 UTC."""
+    """The recorded fields of one version. Times are in microseconds since 1970 UTC."""
 
     message_id: IdKey
     type: str
@@ -48,7 +48,7 @@ class StateVersion(NamedTuple):
 
 @dataclass(slots=True)
 class VersionColumns(Columnar[StateVersion]):
-    """Versions by column: each list holds one field of `StateVersion`."""
+    """Versions by column: one list for each field of `StateVersion`."""
 
     row = StateVersion
 
@@ -72,14 +72,14 @@ class VersionColumns(Columnar[StateVersion]):
         return states
 
     def after(self, state: bytes) -> bytes:
-        """Return the encoded state after the last version. `state`: the one before the first."""
+        """Return the encoded state after the last version. `state` is the state before the first version."""
         return next((after for after in reversed(self.afters) if after is not None), state)
 
 
 def size_beside_state(
     type_: str, headers: Mapping[str, str] | None, captured: Mapping[str, bytes] | None
 ) -> int:
-    """Estimate the bytes of a version before compression, without its state."""
+    """Estimate the size of a version without its state, in bytes before compression."""
     size = 80 + len(type_)
     if captured:
         size += sum(4 * len(name) + len(value) for name, value in captured.items())
@@ -89,10 +89,10 @@ def size_beside_state(
 
 
 class Columns(NamedTuple):
-    """The decoded columns of some versions."""
+    """The decoded columns of a run or segment."""
 
     schema: int
-    before: bytes | None  # the state before them; None in a segment, where it follows from the one before
+    before: bytes | None  # the state before the versions; None in a segment, which follows other versions
     versions: VersionColumns
 
 
@@ -149,8 +149,7 @@ def unpack_columns(data: bytes, ids: list[IdKey]) -> Columns:
 
 
 def _deltas(moments: Sequence[int | None]) -> list[int | None]:
-    # The common case, without missing times, is faster.
-    if None not in moments:
+    if None not in moments:  # the common case, for which this is faster
         return list(map(sub, moments, (0, *moments)))
     previous = 0
     deltas: list[int | None] = []
@@ -167,16 +166,14 @@ def _mappings(column: Any, kind: type) -> list[Any] | None:  # noqa: ANN401 - as
     return column or None
 
 
-# zstandard: a checksum detects corruption, and the decompressed size is bounded.
-
 _LEVEL = 3
-_MIN_DICTIONARY = 512  # a smaller one is not worth its overhead
+_MIN_DICTIONARY = 512  # a smaller dictionary is not worth its overhead
+# More than the limit of a run, which the last version and the state before the first may exceed.
 _MAX_BYTES = 2 * limits.MAX_RUN_RAW_BYTES
-"""Larger than the limit of a run, which the last version and the state before the first may exceed."""
 
 
 class _Zstandard(threading.local):
-    """A compressor and a decompressor per thread, because making them costs more than compressing a small run."""
+    """A compressor and a decompressor per thread. To create them costs more than to compress a small run."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
@@ -187,7 +184,7 @@ _zstandard = _Zstandard()
 
 
 def compress(data: bytes, dictionary: bytes = b"") -> bytes:
-    """Compress bytes. Text that also occurs in the dictionary takes almost no space."""
+    """Compress bytes, with a checksum. Content that the dictionary contains takes almost no space."""
     if len(dictionary) < _MIN_DICTIONARY:
         return _zstandard.compressor.compress(data)
     known = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
@@ -195,7 +192,7 @@ def compress(data: bytes, dictionary: bytes = b"") -> bytes:
 
 
 def decompress(data: bytes, dictionary: bytes = b"") -> bytes:
-    """Decompress bytes with the dictionary of `compress`. Raises `ValueError` and `ZstdError`."""
+    """Decompress bytes, with the dictionary of `compress`. Raises `ZstdError`, and `ValueError` if too large."""
     size = zstandard.frame_content_size(data)
     if not 0 <= size <= _MAX_BYTES:
         raise ValueError(f"{size} bytes after decompression exceed the limit of a run")
@@ -207,8 +204,8 @@ def decompress(data: bytes, dictionary: bytes = b"") -> bytes:
 
 ID_PROPERTIES = typed.chunk_names("Ids", ID_CHUNKS)
 DATA_PROPERTIES = typed.chunk_names("Data", 14)
-INDEX_PROPERTIES = ["First", "Count", "Commits", "Newest", "Undated"]
-"""The properties of a run without message ids and states."""
+INDEX_PROPERTIES = ["First", "Count", "Commits", "Newest", "Undated"]  # all but ids and versions
+RUN_PROPERTIES = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]
 
 
 class Commit(NamedTuple):
@@ -224,7 +221,7 @@ class Commit(NamedTuple):
 class RunIndex:
     """The description of a stored run, without ids and states. Times are in microseconds since 1970 UTC."""
 
-    event: int  # its number in the stream
+    event: int  # the number of the run's event
     first: int  # the number of the first version
     count: int
     commits: Sequence[Commit]
@@ -237,13 +234,13 @@ class RunIndex:
 
     @property
     def written_at(self) -> int:
-        """The time when the newest version was written."""
+        """The time of the last commit."""
         return max(commit.written_at for commit in self.commits)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Consecutive versions in one schema version, with the state before them."""
+    """Consecutive versions in one schema version, with the encoded state before them."""
 
     first: int
     schema: int
@@ -280,12 +277,12 @@ class Run:
         return compress(pack_columns(self.schema, self.before, self.versions))
 
     def event(self, data: bytes | None = None) -> EventData:
-        """Encode the run as an event. `data`: its compressed columns, if known. Raises `ValueError` if too large."""
+        """Encode the run as an event. `data`: the result of `data()`, if known. Raises `ValueError` if too large."""
         newest, undated = dates(self.versions.enqueued_at)
         properties: dict[str, Value] = {
             "First": Int64(self.first),
             "Count": len(self.versions),
-            # A missing number is left out, to save space.
+            # A missing batch number takes no space.
             "Commits": msgpack.packb([each[:3] if each.number is None else each for each in self.commits]),
             "Undated": undated,
         }
@@ -297,7 +294,7 @@ class Run:
 
 
 def dates(enqueued_at: Sequence[int | None]) -> tuple[int | None, bool]:
-    """Return the latest of these times, and whether any is missing."""
+    """Return the latest of these times, or `None` if all are missing, and whether any is missing."""
     dated = [moment for moment in enqueued_at if moment is not None]
     return max(dated, default=None), len(dated) < len(enqueued_at)
 
@@ -353,11 +350,11 @@ class Version(NamedTuple):
 
     number: int
     record: StateVersion
-    before: bytes  # the encoded state before it, in schema version `schema`
-    after: bytes
+    before: bytes  # the encoded state before the version
+    after: bytes  # the encoded state after the version
     schema: int
     batch: str | None  # None: a single message
-    written_at: int | None = None  # in microseconds since 1970 UTC; None: appended since the load
+    written_at: int | None = None  # in microseconds since 1970 UTC; None: after the stream was loaded
     batch_number: int | None = None  # see `Commit`
 
     @property

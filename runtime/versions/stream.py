@@ -1,8 +1,9 @@
-"""State streams: load the versions of some messages, and append new ones.
+"""State streams: load the versions of some messages, and append new versions.
 
-The partition key of a stream is `{Handler}-{business id}`. The newest versions are in the tail in the header, older
-ones in runs, one event each, whose message ids are indexed. Loading costs a query, one per contiguous range of runs
-with duplicates, and one for the newest run if its state exceeds the header. Appending costs one transaction.
+The partition key of a stream is `{Handler}-{business id}`. The newest versions are in the tail in the header. Older
+versions are in runs, one event each, and their message ids are indexed. Loading costs one query, one more for each
+contiguous range of runs with duplicates, and one for a newest state that does not fit the header. Appending costs one
+transaction.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
@@ -13,10 +14,9 @@ from typing import NamedTuple
 
 from eventstore import Include, KeyRange, Partition, Properties, RecordedEvent, Row, Stream, Table
 from eventstore.errors import InvalidKeyError
-from eventstore.header import HEADER, is_tombstone
+from eventstore.header import HEADER, HEADER_NAMES, is_tombstone, versions_of
 from eventstore.keys import escape
 from eventstore.port import PAGE_SIZE
-from eventstore.reading import Selection, stream_read
 from eventstore.stream import read_headers
 from handlers.app import HandlerDefinition
 from handlers.message import NAME
@@ -25,15 +25,15 @@ from runtime.messages.envelope import IdKey
 from runtime.versions import dead_letter_rows, index
 from runtime.versions import run as stored_runs
 from runtime.versions.dead_letter_rows import NO_LETTERS, Letter, Letters
-from runtime.versions.head import HEAD_PROPERTIES, NO_EVENT, Head, Tail, is_of_state, read_head
+from runtime.versions.head import HEAD_PROPERTIES, NO_EVENT, Head, NewestState, Tail, is_of_state, read_head
 from runtime.versions.index import IndexRow, VersionPosition
-from runtime.versions.packing import NewestState, PackedRun, packed
+from runtime.versions.packing import PackedRun, packed
 from runtime.versions.properties import damaged_row, error_location, one_of_many, reading
 from runtime.versions.run import Commit, Run, Version
 
 
 class LoadedVersions:
-    """The versions of `wanted` messages, in the tail and at indexed positions in runs. Decodes one run at a time."""
+    """The stored versions of `wanted` messages: in the tail, or at `candidates` in runs. Decodes one run at a time."""
 
     __slots__ = ("_decoded", "_events", "_places", "_tail")
 
@@ -48,11 +48,9 @@ class LoadedVersions:
         self._events = {event.version: event for event in events}
         self._places: dict[IdKey, tuple[int, int]] = {}
         self._decoded: tuple[int, list[Version]] | None = None
-        if tail is not None:
-            ids_of_tail = tail.ids()
-            if not wanted.isdisjoint(ids_of_tail):
-                places = enumerate(ids_of_tail)
-                self._places = {key: (NO_EVENT, position) for position, key in places if key in wanted}
+        if tail is not None and not wanted.isdisjoint(ids_of_tail := tail.ids()):
+            places = enumerate(ids_of_tail)
+            self._places = {key: (NO_EVENT, position) for position, key in places if key in wanted}
         ids = {number: stored_runs.read_ids(event) for number, event in self._events.items()}
         for place in candidates:
             key = ids[place.event][place.position]
@@ -66,7 +64,7 @@ class LoadedVersions:
         return message_id in self._places
 
     def find(self, message_id: IdKey) -> Version | None:
-        """Return the version that a message made, or `None` if it made none, or if the version was truncated."""
+        """Return the version that a message made, or `None` if it made none or its version was truncated."""
         place = self._places.get(message_id)
         if place is None:
             return None
@@ -82,14 +80,15 @@ class LoadedVersions:
 
 
 class History(NamedTuple):
-    """A stream as it was loaded, with the changes appended since."""
+    """A stream as it was loaded, with the changes that were appended since."""
 
     stream: Stream  # the next append is conditional on its ETag
     head: Head  # as stored, in the recorded schema version
     index_rows: Sequence[IndexRow] = ()
     found: LoadedVersions = LoadedVersions()
-    # Since the load, if more copies of the messages wait.
-    appended: Mapping[IdKey, Version] = MappingProxyType({})
+    appended: Mapping[IdKey, Version] = MappingProxyType(
+        {}
+    )  # since the load, if more copies of their messages wait
     letters: Letters = NO_LETTERS
     newest: NewestState = NewestState()  # empty if the stream was loaded without it
 
@@ -97,13 +96,13 @@ class History(NamedTuple):
         return message_id in self.appended or message_id in self.found
 
     def find(self, message_id: IdKey) -> Version | None:
-        """Return the version that a message made, or `None` if it made none, or if the version was truncated."""
+        """Return the version that a message made, or `None` if it made none or its version was truncated."""
         return self.appended.get(message_id) or self.found.find(message_id)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamUpdate:
-    """The changes of a stream in one transaction."""
+    """The changes that one transaction makes to a stream."""
 
     head: Head  # contains the tail
     runs: Sequence[PackedRun] = ()
@@ -111,8 +110,8 @@ class StreamUpdate:
 
 
 def stream_key(handler: str, business_id: str = "") -> str:
-    """Return the partition key of a stream, or the prefix of a handler's keys. Raises `UsageError`."""
-    # A name with a hyphen could make the key of another handler's object.
+    """Return the partition key of a stream, or the prefix of a handler's keys. Raises `UsageError` for a wrong name."""
+    # A name with a hyphen could make the key of an object of another handler.
     if not NAME.fullmatch(handler):
         raise UsageError(
             f"{handler!r} is not a handler's name, which has only letters, digits and _: pass the business id apart."
@@ -136,7 +135,7 @@ def is_key(key: str) -> bool:
 
 
 async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: Collection[IdKey]) -> History:
-    """Read the newest state of a stream, and the versions of some messages. Raises `StreamTruncatedError`."""
+    """Read the newest state of a stream, and the versions of the messages `ids`. Raises `StreamTruncatedError`."""
     partition = stream_partition(table, handler.name, business_id)
     codec = handler.codec
     history = await _find_versions(partition, ids)
@@ -172,7 +171,10 @@ async def _newest(history: History) -> NewestState:
 async def find_versions(
     table: Table, handler: str, business_id: str, ids: Collection[IdKey]
 ) -> History | None:
-    """Read a stream as `load` does, without its newest state, or return `None`. Raises `StreamTruncatedError`."""
+    """Read a stream as `load` does, but skip its newest state. Return `None` if there is no stream.
+
+    Raises `StreamTruncatedError` if a truncation disturbs the read.
+    """
     partition = stream_partition(table, handler, business_id)
     with error_location(table, partition.key):
         return await _find_versions(partition, ids)
@@ -198,7 +200,10 @@ async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> Histor
 
 
 async def append(history: History, new: StreamUpdate, beside: Sequence[Include] = ()) -> History:
-    """Append versions and replace the head in one transaction, unless the stream has changed. Return the history."""
+    """Append versions and replace the head, in one transaction with `beside`. Return the new history.
+
+    Raises `ConcurrencyConflictError` if the stream has changed since the load.
+    """
     stream, properties = history.stream, new.head.properties()
     letters, includes = history.letters, list(beside)
     if new.letters is not None:
@@ -220,7 +225,7 @@ async def append(history: History, new: StreamUpdate, beside: Sequence[Include] 
 
 
 async def copy_versions(history: History, head: Head, runs: Sequence[Run], last: int) -> History:
-    """Append the runs of another stream, which has this head, up to version `last`. Costs a transaction per run."""
+    """Append runs of another stream, which has this head, up to version `last`. Costs one transaction per run."""
     for run in runs:
         count = last - run.first + 1
         if count <= 0 or run.first <= history.head.versions:
@@ -244,74 +249,104 @@ async def _read_runs(stream: Stream, needed: Collection[int]) -> list[RecordedEv
             HEADER,
             stream.partition.key,
         )
-    stretches: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for number in sorted(needed):
-        if stretches and stretches[-1][1] == number - 1:
-            stretches[-1] = (stretches[-1][0], number)
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
         else:
-            stretches.append((number, number))
-    select = [*stored_runs.INDEX_PROPERTIES, *stored_runs.ID_PROPERTIES, *stored_runs.DATA_PROPERTIES]
-    read = [await Stream.read_events(stream, first, last, select=select) for first, last in stretches]
+            ranges.append((number, number))
+    read = [await Stream.read_events(stream, *each, select=stored_runs.RUN_PROPERTIES) for each in ranges]
     return [event for events in read for event in events]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamSummary:
-    """A stream as described by its header."""
+class StreamHead(NamedTuple):
+    """A state stream as its header describes it."""
 
-    handler: str
-    business_id: str
+    key: str
     head: Head
-    runs: int
+    first_event: int
+    last_event: int  # less than `first_event` if there are no events
 
     @property
-    def key(self) -> str:
-        return f"{self.handler}-{self.business_id}"
+    def handler(self) -> str:
+        return self.key.partition("-")[0]
+
+    @property
+    def business_id(self) -> str:
+        return self.key.partition("-")[2]
+
+    @property
+    def tail(self) -> Tail:
+        """The tail. Raises `StoredDataError` if the stream has none."""
+        if self.head.tail is None:
+            raise StoredDataError("The stream has no tail.", HEADER, self.key)
+        return self.head.tail
+
+    @property
+    def has_events(self) -> bool:
+        return self.last_event >= self.first_event
+
+    @property
+    def runs(self) -> int:
+        """The number of runs, including the tail."""
+        return self.last_event - self.first_event + 1 + (self.head.tail is not None)
 
 
-async def summaries(
-    table: Table, handler: str | None = None, prefix: str = ""
-) -> AsyncIterator[StreamSummary]:
-    """Yield the streams of a table in key order, of one handler or all. Skips corrupt ones within `collecting`."""
-    keys = KeyRange() if handler is None else KeyRange(stream_key(handler, prefix))
-    async for stream in state_streams(table, keys, HEAD_PROPERTIES):
-        head = None
-        with one_of_many(table, stream.partition.key):
-            head = read_head(stream.properties or {})
-        name, _, business_id = stream.partition.key.partition("-")
-        if head is not None and business_id.startswith(prefix):
-            runs = stream.version - stream.first_version + 1 + (head.tail is not None)
-            yield StreamSummary(name, business_id, head, runs)
+def is_state_header(row: Row) -> bool:
+    """Return whether a header belongs to a state stream."""
+    return "-" in row.partition_key and is_of_state(row.properties) and not is_tombstone(row)
 
 
-async def state_streams(table: Table, keys: KeyRange, header: Sequence[str]) -> AsyncIterator[Stream]:
-    """Yield the state streams in a range, with some properties. Skips corrupt ones within `collecting`."""
-    selection = Selection.of((), [*header, "StateVersions", "StateSchema"])
-    async for row in read_headers(table, keys, selection.query, damaged_row(table)):
+def head_of(row: Row) -> StreamHead:
+    """Decode the header of a state stream. Raises `StoredDataError`, which names the stream."""
+    with reading("", stream=row.partition_key):
+        last, first = versions_of(row)
+        return StreamHead(row.partition_key, read_head(row.properties), first, last)
+
+
+async def state_headers(table: Table, keys: KeyRange, select: Sequence[str] = ()) -> AsyncIterator[Row]:
+    """Yield the headers of the state streams in a range. Skips corrupt headers within `collecting`."""
+    names = [*HEADER_NAMES, "StateVersions", "StateSchema", *select]
+    async for row in read_headers(table, keys, names, damaged_row(table)):
+        if is_state_header(row):
+            yield row
+
+
+async def stream_heads(table: Table, keys: KeyRange) -> AsyncIterator[StreamHead]:
+    """Yield the state streams in a range, in key order. Skips corrupt streams within `collecting`."""
+    async for row in state_headers(table, keys, HEAD_PROPERTIES):
         stream = None
-        if _is_of_state(row):
-            with one_of_many(table, row.partition_key):
-                stream = stream_read(Stream(Partition.exact(table, row.partition_key)), row, selection)
+        with one_of_many(table, row.partition_key):
+            stream = head_of(row)
         if stream is not None:
+            yield stream
+
+
+async def summaries(table: Table, handler: str | None = None, prefix: str = "") -> AsyncIterator[StreamHead]:
+    """Yield the streams of a handler (None: of all) whose ids have a prefix. Skips corrupt streams in `collecting`."""
+    keys = KeyRange() if handler is None else KeyRange(stream_key(handler, prefix))
+    async for stream in stream_heads(table, keys):
+        if stream.business_id.startswith(prefix):
             yield stream
 
 
 async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
     """Yield the partition keys of state streams in a range, in lists of up to 1,000. Costs one request per list."""
-    found: list[str] = []
-    selection = Selection.of((), ["StateVersions", "StateSchema"])
-    async for row in read_headers(table, keys, selection.query, damaged_row(table)):
-        if _is_of_state(row):
-            found.append(row.partition_key)
-        if len(found) == PAGE_SIZE:
-            yield found
-            found = []
-    if found:
-        yield found
+    listed: list[str] = []
+    async for row in state_headers(table, keys):
+        listed.append(row.partition_key)
+        if len(listed) == PAGE_SIZE:
+            yield listed
+            listed = []
+    if listed:
+        yield listed
 
 
 async def made_by(table: Table, key: str) -> tuple[int, list[IdKey]]:
-    """Return the first stored version, and the ids of the messages that made versions: one request per 1,000 runs."""
+    """Return the number of the first stored version, and the ids of the messages that made all stored versions.
+
+    Costs one request for every 1,000 runs.
+    """
     with error_location(table, key):
         select = [*stored_runs.INDEX_PROPERTIES, *stored_runs.ID_PROPERTIES]
         slice_ = await Stream.try_read(Partition.exact(table, key), select=select, header=HEAD_PROPERTIES)
@@ -323,9 +358,9 @@ async def made_by(table: Table, key: str) -> tuple[int, list[IdKey]]:
 
 
 async def versions(table: Table, handler: str, business_id: str) -> list[Version] | None:
-    """Return all stored versions, oldest first, or `None` without a stream. Costs one request for every 1,000 runs."""
-    found = await read_whole(table, handler, business_id)
-    return None if found is None else [version for run in found[1] for version in run.all()]
+    """Return all stored versions, oldest first, or `None` if there is no stream. Costs one request per 1,000 runs."""
+    whole = await read_whole(table, handler, business_id)
+    return None if whole is None else [version for run in whole[1] for version in run.all()]
 
 
 async def read_whole(table: Table, handler: str, business_id: str) -> tuple[Head, list[Run]] | None:
@@ -338,11 +373,3 @@ async def read_whole(table: Table, handler: str, business_id: str) -> tuple[Head
         head = read_head(slice_.stream.properties or {})
         runs = [stored_runs.read_run(event) for event in slice_.events]
         return head, runs if head.tail is None else [*runs, head.tail.run()]
-
-
-def is_state_stream(stream: Stream) -> bool:
-    return "-" in stream.partition.key and is_of_state(stream.properties or {})
-
-
-def _is_of_state(row: Row) -> bool:
-    return "-" in row.partition_key and is_of_state(row.properties) and not is_tombstone(row)

@@ -5,7 +5,6 @@
 | `python -m tests.golden` | shows which differ, and how |
 | `python -m tests.golden --write` | writes them; review the difference before it is committed |
 | `python -m tests.golden --write forgotten` | writes one |
-| `python -m tests.golden --write-logs` | makes the logs anew too, which only a new kind of row needs |
 """
 
 import argparse
@@ -13,7 +12,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.golden import logs
 from tests.golden.files import ALL, difference, write
 
 
@@ -22,15 +20,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.golden", description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ALL)}")
     parser.add_argument("--write", action="store_true", help="write the files anew")
-    parser.add_argument("--write-logs", action="store_true", help="write the logs anew, then the files")
     arguments = parser.parse_args()
-    if arguments.write_logs:
-        logs.write()
     differ = False
     for name in arguments.names or ALL:
         with tempfile.TemporaryDirectory() as folder:
             found = ALL[name](Path(folder))
-        if arguments.write or arguments.write_logs:
+        if arguments.write:
             write(name, found)
         elif lines := difference(name, found):
             differ = True

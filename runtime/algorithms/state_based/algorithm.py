@@ -35,9 +35,9 @@ from runtime.messages.outcome import Outcome, Outcomes, Reason, Status, dead_let
 from runtime.messages.parsing import Deliveries, Delivery, prepare_streams
 from runtime.retries import READ_AGAIN, RetryPolicy
 from runtime.versions import dead_letter_rows, index
-from runtime.versions.head import Head, read_head
+from runtime.versions.head import Head, NewestState, read_head
 from runtime.versions.index import candidates, read_index_row
-from runtime.versions.packing import NewestState, Packer
+from runtime.versions.packing import Packer
 from runtime.versions.properties import error_location
 from runtime.versions.readable import read_state
 from runtime.versions.stream import History, append, is_key, load, stream_partition
@@ -325,9 +325,8 @@ class StreamsTogether:
                 batch_id = batch_ids[number] if batch_ids else batch.batch_id
                 packer = Packer(deliveries, stream.head, newest, batch_id, batch.number)
                 packer.extend(handled.made, handled.afters, handled.size)
-                packed = packer.pack(clock())
-                if not packed.runs:
-                    head = packer.head_after(stream.head, packed)
+                head, runs = packer.pack(clock())
+                if not runs:
                     transactions.append((key, [_operation(stream.header, head)]))
                     published = handled.made.published
                     made.append(_Stored(number, stream.head.versions + 1, handled.made.nows, published))

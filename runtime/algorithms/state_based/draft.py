@@ -168,9 +168,8 @@ class CommitDraft:
         runs: Sequence[PackedRun] = ()
         stored, decided = 0, len(self.outcomes)
         if self._positions:
-            packed = self.packer.pack(written_at)
-            stored, runs = packed.last - head.versions, packed.runs
-            head = self.packer.head_after(head, packed)
+            head, runs = self.packer.pack(written_at)
+            stored = head.versions - self.head.versions
             if stored < len(self._positions):
                 decided = self.packer.made.positions[stored]
         letters = self.refusals.letters(decided)

@@ -33,8 +33,7 @@ from runtime.messages.outcome import Outcome, Outcomes, Output, Reason, Status, 
 from runtime.messages.parsing import Deliveries, Delivery, Prepared, is_copy, prepare
 from runtime.retries import until_undisturbed
 from runtime.versions import stream as streams
-from runtime.versions.head import Head
-from runtime.versions.packing import NewestState
+from runtime.versions.head import Head, NewestState
 from runtime.versions.properties import error_location
 from runtime.versions.readable import changes, decode, read_state
 from runtime.versions.run import Run, Version

@@ -17,11 +17,7 @@ NAMES = ["Desk/r-1/0a1b-1-letter.txt", "Desk/A b%2Fc ü/0a1b-2-größe 1.txt"]
 
 
 @pytest.fixture(
-    params=[
-        "disk",
-        pytest.param("azurite", marks=pytest.mark.thorough),
-        pytest.param("s3", marks=pytest.mark.thorough),
-    ]
+    params=["disk", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("azurite", "s3"))]
 )
 def url(request: pytest.FixtureRequest, tmp_path) -> str:
     if request.param == "disk":
@@ -95,15 +91,7 @@ def test_a_worker_that_died_with_a_document_prepared_leaves_nothing_after_a_swee
     office = Office(tmp_path / "unused")
     office.documents = FolderDocuments(url)
 
-    class Died(BaseException):
-        """Stands for a kill."""
-
-    def die(call: str) -> None:
-        if call == "prepare":
-            raise Died
-
-    with pytest.raises(Died):
-        office.process(ask(), after=die)
+    office.die_prepared("m-1")
     (prepared,) = files_in(url)
     office.process(ask())
     office.sweep()

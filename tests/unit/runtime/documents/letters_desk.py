@@ -1,12 +1,14 @@
-"""A desk that writes a letter for each request: no two letters are alike, and a reader is told of each by its hash."""
+"""A desk that writes a letter for each request. No two letters are alike, and a reader is told of each by its hash."""
 
 import json
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import closing
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import pytest
 
 from eventstore import InterceptedTable, Table, drive
 from handlers import App, Context, DocumentReference, Handler, Message, State, handles
@@ -14,10 +16,11 @@ from runtime import Envelope, Outcome, Output, Processor
 from runtime.algorithms.state_based.truncation import DAY
 from runtime.clock import system_clock
 from runtime.documents import MARKER, DocumentStore, FolderDocuments
-from tests.unit.runtime.accidents import At
+from tests.unit.runtime.accidents import At, CrashError, crash
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
 
+T = TypeVar("T")
 Step = Callable[[str], Awaitable[None] | None]
 """Is called at each call of a table, a store of documents and `publish`; what it raises ends the worker."""
 
@@ -69,15 +72,17 @@ class WatchedDocuments(DocumentStore):
         self._store, self._before, self._after = store, before, after
 
     async def prepare(self, reference: DocumentReference, content: bytes) -> None:
-        await _awaited(self._before("prepare"))
-        await self._store.prepare(reference, content)
-        await _awaited(self._after("prepare"))
+        await self._watched("prepare", self._store.prepare(reference, content))
 
     async def delete(self, name: str) -> bool | None:
-        await _awaited(self._before("delete"))
-        was_there = await self._store.delete(name)
-        await _awaited(self._after("delete"))
-        return was_there
+        return await self._watched("delete", self._store.delete(name))
+
+    async def _watched(self, name: str, call: Coroutine[Any, Any, T]) -> T:
+        with closing(call):
+            await _awaited(self._before(name))
+            result = await call
+            await _awaited(self._after(name))
+            return result
 
 
 class Office:
@@ -88,7 +93,6 @@ class Office:
         self.table = memory_table() if table is None else table
         self.documents = FolderDocuments(str(folder))
         self.published: list[Output] = []
-        self.calls: Counter[str] = Counter()
 
     def worker(self, before: Step = nothing, after: Step = nothing, *, days_later: int = 0) -> Processor:
         async def publish(output: Output) -> None:
@@ -113,6 +117,16 @@ class Office:
 
     def sweep(self, *, days_later: int = 0) -> int:
         return drive(self.worker(days_later=days_later).sweep())
+
+    def sweep_twice(self) -> None:
+        """Sweep, and again when attempts that were given up are forgotten."""
+        self.sweep()
+        self.sweep(days_later=2)
+
+    def die_prepared(self, message_id: str) -> None:
+        """Let a worker die that has prepared a document."""
+        with pytest.raises(CrashError):
+            self.process(ask(message_id), after=lambda call: crash() if call == "prepare" else None)
 
     @property
     def files(self) -> dict[str, bytes]:

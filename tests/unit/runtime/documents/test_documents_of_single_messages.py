@@ -8,17 +8,9 @@ from runtime import Output, Processor, UsageError
 from runtime.algorithms.state_based.replay import Verdict, Verifier
 from runtime.documents import FolderDocuments
 from runtime.messages.parsing import prepare
-from tests.unit.runtime.accidents import At, CrashError, crash, lose_answer
-from tests.unit.runtime.documents.letters_desk import (
-    Ask,
-    Letters,
-    Office,
-    app,
-    ask,
-    every_step,
-)
+from tests.unit.runtime.accidents import CrashError, crash, lose_answer
+from tests.unit.runtime.documents.letters_desk import Ask, Letters, Office, app, ask, every_step
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import ends
 
 
@@ -33,32 +25,20 @@ async def ignore(_: Output) -> None:
 
 def test_a_document_is_stored_before_the_version_that_refers_to_it_and_published_after_it(office):
     steps: list[str] = []
-    (outcome,) = office.process(ask(), before=steps.append)
+    assert ends(office.process(ask(), before=steps.append)) == ["processed"]
     settings, loaded, registered = ["get"], ["query"], ["transact", "barrier"]
     assert steps == [*settings, *loaded, *registered, "prepare", "transact", "barrier", "publish"]
-    assert outcome.status == "processed"
-    office.sweep()
-    office.check(messages=1)
 
-
-def test_a_duplicate_announces_the_document_that_counts_and_stores_none(office):
-    office.process(ask())
-    files = office.files
-    steps: list[str] = []
+    # A duplicate announces the same document and stores none, and a verification needs no store
+    steps.clear()
     assert ends(office.process(ask(), before=steps.append)) == ["duplicate"]
     assert "prepare" not in steps
-    assert office.files == files
     assert office.announced[0] == office.announced[1]
-
-
-def test_a_verification_needs_no_store_of_documents(office):
-    office.process(ask())
+    office.sweep()
+    office.check(messages=1)
     handler = app.handlers["Desk"]
-    delivery = prepare(handler, "r-1", ask())
-
-    (finding,) = drive(Verifier(office.table, handler, PATIENCE).verify("r-1", [delivery]))
-
-    assert finding.verdict is Verdict.MATCH
+    verified = Verifier(office.table, handler, PATIENCE).verify("r-1", [prepare(handler, "r-1", ask())])
+    assert [each.verdict for each in drive(verified)] == [Verdict.MATCH]
 
 
 def test_the_state_holds_the_reference_that_the_message_has(office):
@@ -102,8 +82,7 @@ def test_after_a_lost_answer_the_worker_itself_cleans_up_or_a_sweep_does(tmp_pat
             except StoreUnavailableError:
                 office.process(ask())
             lost += step.count >= step.number
-            office.sweep()
-            office.sweep(days_later=2)
+            office.sweep_twice()
             office.check(messages=1)
         assert lost >= 8
 
@@ -120,30 +99,28 @@ def test_whatever_happens_at_any_step_each_message_announces_its_document(tmp_pa
         office.process(ask(), before=step)
         if deed == "another" and step.count < step.number:
             office.process(ask("m-2"))
-        office.sweep()
-        office.sweep(days_later=2)
+        office.sweep_twice()
         office.check(messages=2 if deed == "another" else 1)
 
 
 def test_a_sweep_forgets_an_attempt_a_day_after_it_was_given_up(office):
-    with pytest.raises(CrashError):
-        office.process(ask(), after=At(5, crash))
+    office.die_prepared("m-1")
     assert len(office.registrations) == 2
     assert [office.sweep(), len(office.files), len(office.registrations)] == [1, 0, 2]
     assert [office.sweep(), len(office.registrations)] == [0, 2]
     assert [office.sweep(days_later=1), len(office.registrations)] == [0, 0]
 
 
-def test_an_outbox_refuses_a_handler_that_stores_documents(office):
-    processor = Processor(app, office.table, ignore, algorithm="outbox")
-    with pytest.raises(UsageError, match="which an outbox cannot refer to"):
-        drive(processor.process(ask()))
-
-
-def test_without_a_store_of_documents_the_message_is_not_handled_and_the_sentence_says_what_to_give():
-    processor = Processor(app, memory_table(), ignore)
-    with pytest.raises(UsageError, match=r"Desk stores documents .* --documents"):
-        drive(processor.process(ask()))
+@pytest.mark.parametrize(
+    ("algorithm", "problem"),
+    [
+        ("outbox", "which an outbox cannot refer to"),
+        ("state-based", r"Desk stores documents .* --documents"),
+    ],
+)
+def test_without_a_store_or_with_an_outbox_the_message_is_not_handled(table, algorithm, problem):
+    with pytest.raises(UsageError, match=problem):
+        drive(Processor(app, table, ignore, algorithm=algorithm).process(ask()))
 
 
 def test_a_folder_that_cannot_be_written_is_an_answer_that_did_not_come(tmp_path):

@@ -10,12 +10,7 @@ from runtime.clock import system_clock
 from runtime.documents import ListedDocuments
 from runtime.maintenance.forget import Tables, forget, referenced_documents
 from tests.unit.runtime.accidents import CrashError, crash, lose_answer
-from tests.unit.runtime.documents.letters_desk import (
-    Office,
-    WatchedDocuments,
-    ask,
-    every_step,
-)
+from tests.unit.runtime.documents.letters_desk import Office, WatchedDocuments, ask, every_step
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import rows
 from tests.unit.runtime.worker import ends
@@ -27,10 +22,7 @@ class WatchedFolder(WatchedDocuments, ListedDocuments):
     """A folder of documents with a step before and after each call."""
 
     async def names(self, folder: str):
-        self._before("names")
-        found = await self._store.names(folder)  # type: ignore[attr-defined] # it is a folder
-        self._after("names")
-        return found
+        return await self._watched("names", self._store.names(folder))  # type: ignore[attr-defined] # it is a folder
 
     async def remove(self, folder: str) -> None:
         await self._store.remove(folder)  # type: ignore[attr-defined] # it is a folder
@@ -49,28 +41,19 @@ def erase(
     office: Office, reader: str = "r-1", *, restart: bool = False, before=nothing, after=nothing
 ) -> bool:
     table = InterceptedTable(office.table, before=before, after=after)
-    return drive(
-        forget(
-            Tables(table, table, table), "Desk", reader, system_clock(), restart=restart, retries=PATIENCE,
-            documents=WatchedFolder(office.documents, before, after),
-        )
-    )  # fmt: skip
+    tables, documents = Tables(table, table, table), WatchedFolder(office.documents, before, after)
+    options = {"restart": restart, "retries": PATIENCE, "documents": documents}
+    return drive(forget(tables, "Desk", reader, system_clock(), **options))  # type: ignore[arg-type]
 
 
 def left_of(office: Office, reader: str = "r-1") -> set[str]:
     return {row_key for key, row_key in rows(office.table) if key == f"Desk-{reader}"}
 
 
-def die_once_prepared(office: Office, message: str) -> None:
-    """Let a worker die that has prepared a document."""
-    with pytest.raises(CrashError):
-        office.process(ask(message), after=lambda call: crash() if call == "prepare" else None)
-
-
 def test_documents_of_versions_and_of_the_dead_go_and_those_of_others_stay(office):
     for number in range(3):
         office.process(ask(f"m-{number}"))
-    die_once_prepared(office, "m-3")
+    office.die_prepared("m-3")
     office.process(ask("m-4", reader="r-2"))
     assert len(office.files) == 5
 
@@ -82,7 +65,7 @@ def test_documents_of_versions_and_of_the_dead_go_and_those_of_others_stay(offic
 
 def test_a_dead_attempt_is_known_until_a_sweep_a_day_later_and_then_only_the_tombstone_is_left(office):
     office.process(ask())
-    die_once_prepared(office, "m-2")
+    office.die_prepared("m-2")
     erase(office)
 
     (dead,) = (each for each in left_of(office) if each.startswith("DOCUMENTS-"))
@@ -102,7 +85,7 @@ def test_a_dead_attempt_is_known_until_a_sweep_a_day_later_and_then_only_the_tom
 
 def test_without_their_store_documents_stay_and_the_dead_are_left_to_a_sweep(office):
     office.process(ask())
-    die_once_prepared(office, "m-2")
+    office.die_prepared("m-2")
     tables = Tables(office.table, office.table, office.table)
     drive(forget(tables, "Desk", "r-1", system_clock(), restart=False, retries=PATIENCE))
     assert len(office.files) == 2

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, islice, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import example, given, settings
@@ -33,19 +33,16 @@ from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import contents, memory_table, rows
 from tests.unit.runtime.worker import DAY, HOUR, NOW, SECOND, ToldClock, Worker, ends, made_by, stored
 
-# The ledger: a batch begins once, its rounds are committed once, and what is published stays as it is.
-
-
 INPUT, OUT = "100 messages, checksum 7", "/out"
 
 
 class Driver:
-    """Keeps the ledger of a table, as the driver of a batch does."""
+    """Drives batches of one table, and prunes them."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, now: int = NOW) -> None:
         self.table = table
-        self.clock = ToldClock()
-        self.ledger = Ledger(table, self.clock)
+        self.clock = ToldClock(now)
+        self.ledger = Ledger(table, self.clock, PATIENCE)
 
     def begin(
         self, batch_id: str = "batch-1", input_: str = INPUT, out: str = OUT, algorithm: str = STATE_BASED
@@ -67,14 +64,34 @@ class Driver:
     def abandon(self, batch_id: str = "batch-1") -> BatchRecord:
         return drive(self.ledger.abandon(batch_id))
 
+    def prune(self, later: int = 0) -> int:
+        self.clock.now += later
+        return drive(self.ledger.prune(self.clock.now))
+
+    def context(self, record: BatchRecord) -> BatchContext:
+        return BatchContext(record.batch_id, drive(self.ledger.open_batches()), number=record.number)
+
+    def run(self, record: BatchRecord, *lines: str) -> list[str]:
+        worker = Worker(self.table, clock=self.clock, batch=self.context(record))
+        return ends(worker.process(*[write(line, enqueued_at=NOW - 10 * DAY) for line in lines]))
+
+    def keys(self) -> list[str]:
+        return sorted(key for partition, key in rows(self.table) if partition == PARTITION)
+
 
 @pytest.fixture
 def driver(table: Table) -> Driver:
     return Driver(table)
 
 
+@pytest.fixture
+def old(table: Table) -> Driver:
+    """Give a driver of ten days ago."""
+    return Driver(table, NOW - 10 * DAY)
+
+
 def beside(driver: Driver, action: Callable[[], Awaitable[object]], numbers: Container[int] = (1,)) -> Ledger:
-    """Return the ledger of another driver, before whose transactions something is done."""
+    """Return the ledger of another driver, which the action precedes in some transactions."""
     return Ledger(disturbed(driver.table, action, numbers=numbers), driver.clock, PATIENCE)
 
 
@@ -146,7 +163,7 @@ def test_of_two_drivers_that_commit_a_round_one_does_and_the_other_finds_it_done
     assert driver.commit(ours, 0) == driver.publish(ours) == last
 
 
-def test_a_driver_that_is_ahead_of_another_that_changed_the_row_is_refused(driver: Driver):
+def test_a_driver_that_is_ahead_of_another_or_whose_batch_was_abandoned_is_refused(driver: Driver):
     ours = driver.commit(driver.begin(), 0)
     driver.clock.now += SECOND
     driver.commit(driver.begin(), 0)
@@ -156,17 +173,15 @@ def test_a_driver_that_is_ahead_of_another_that_changed_the_row_is_refused(drive
             step()
     assert driver.get().status is BatchStatus.STARTED
 
-
-def test_a_batch_that_is_abandoned_while_it_runs_is_not_published(driver: Driver):
-    ours = driver.begin()
     driver.abandon()
-    assert driver.abandon().status is BatchStatus.ABANDONED
-
-    steps = (lambda: driver.commit(ours, 0), lambda: driver.publish(ours), lambda: driver.decide(ours, "one"))
-    for step in steps:
+    for step in (
+        lambda: driver.commit(ours, 1),
+        lambda: driver.publish(ours),
+        lambda: driver.decide(ours, "a"),
+    ):
         with pytest.raises(BatchRefusedError, match="Batch batch-1 was abandoned while it ran"):
             step()
-    assert driver.get().status is BatchStatus.ABANDONED
+    assert driver.abandon().status is BatchStatus.ABANDONED
 
 
 @pytest.mark.parametrize(
@@ -207,17 +222,6 @@ def test_a_step_whose_answer_was_lost_is_found_done_when_it_is_taken_again(drive
 
     assert found == driver.get()
     assert found.counts == counts
-
-
-def test_what_is_committed_or_published_is_made_durable(table: Table):
-    counted = InterceptedTable(table)
-    driver = Driver(counted)
-
-    record = driver.begin()
-    assert counted.counts["barrier"] == 0
-    driver.publish(driver.commit(record, 0))
-
-    assert (counted.counts["transact"], counted.counts["barrier"]) == (3, 2)
 
 
 def test_batches_are_listed_those_that_have_not_ended_first_and_then_the_last_that_ended(driver: Driver):
@@ -279,97 +283,52 @@ def test_of_two_attempts_at_a_round_the_one_that_is_decided_first_counts_and_not
 # What ended long ago is forgotten, what is open never; an id that was forgotten and is used again is another batch.
 
 
-class Operator:
-    """Runs batches of lines, and prunes."""
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        self.clock = ToldClock(NOW - 10 * DAY)
-        self.ledger = Ledger(self.table, self.clock, PATIENCE)
-
-    def begin(self, batch_id: str = "night", algorithm: str = "state-based") -> BatchRecord:
-        return drive(self.ledger.begin(batch_id, "a log", "/out", algorithm))
-
-    def context(self, record: BatchRecord) -> BatchContext:
-        found = drive(self.ledger.open_batches())
-        return BatchContext(record.batch_id, found, number=record.number)
-
-    def run(self, record: BatchRecord, *lines: str) -> list[str]:
-        worker = Worker(self.table, clock=self.clock, batch=self.context(record))
-        return ends(worker.process(*[write(line, enqueued_at=NOW - 10 * DAY) for line in lines]))
-
-    def publish(self, record: BatchRecord) -> None:
-        drive(self.ledger.publish(record))
-
-    def prune(self) -> int:
-        return drive(self.ledger.prune(self.clock.now))
-
-    def forget(self) -> None:
-        """Prune what has just ended."""
-        self.clock.now += 1
-        self.prune()
-
-    def keys(self) -> list[str]:
-        return sorted(key for partition, key in rows(self.table) if partition == PARTITION)
-
-
-@pytest.fixture
-def operator(table: Table) -> Operator:
-    return Operator(table)
-
-
-def test_batches_that_ended_before_the_time_are_forgotten_and_all_others_are_kept(operator: Operator):
+def test_batches_that_ended_before_the_time_are_forgotten_and_all_others_are_kept(driver: Driver):
     for batch_id in ("died", "long-ago", "given-up", "lately"):
-        operator.begin(batch_id)
-    operator.publish(drive(operator.ledger.get("long-ago")))
-    drive(operator.ledger.abandon("given-up"))
-    operator.clock.now += HOUR
-    operator.publish(drive(operator.ledger.get("lately")))
+        driver.begin(batch_id)
+    driver.publish(driver.get("long-ago"))
+    driver.abandon("given-up")
+    driver.clock.now += HOUR
+    driver.publish(driver.get("lately"))
 
-    assert operator.prune() == 2
+    assert driver.prune() == 2
 
-    assert [record.batch_id for record in drive(operator.ledger.batches(9))] == ["died", "lately"]
-    assert drive(operator.ledger.open_batches()) == OpenBatches(5, frozenset({1}))
-    assert drive(operator.ledger.find("long-ago")) is None
-    assert operator.prune() == 0
-    operator.clock.now += 1
-    assert operator.prune() == 1
-    assert operator.keys() == ["!next", "!open-died", "died"]
-    assert drive(operator.ledger.algorithm()) == ("state-based", "died")
+    assert [record.batch_id for record in drive(driver.ledger.batches(9))] == ["died", "lately"]
+    assert drive(driver.ledger.open_batches()) == OpenBatches(5, frozenset({1}))
+    assert drive(driver.ledger.find("long-ago")) is None
+    assert [driver.prune(), driver.prune(later=1)] == [0, 1]
+    assert driver.keys() == ["!next", "!open-died", "died"]
+    assert drive(driver.ledger.algorithm()) == ("state-based", "died")
 
 
-def test_versions_of_a_forgotten_batch_are_duplicates_for_the_one_that_has_its_id_and_may_be_cut(
-    operator: Operator,
-):
-    first = operator.begin()
-    assert operator.run(first, "a") == ["processed"]
-    operator.publish(first)
-    operator.forget()
+def test_versions_of_a_forgotten_batch_are_duplicates_for_the_one_that_has_its_id_and_may_be_cut(old: Driver):
+    first = old.begin("night")
+    assert old.run(first, "a") == ["processed"]
+    old.publish(first)
+    old.prune(later=1)
 
-    second = operator.begin()
+    second = old.begin("night")
 
     assert (first.number, second.number) == (1, 2)
     for _ in "ab":
-        assert operator.run(second, "a", "b") == ["duplicate", "processed"]
-    made = [(version.batch, version.batch_number) for version in stored(operator.table)]
+        assert old.run(second, "a", "b") == ["duplicate", "processed"]
+    made = [(version.batch, version.batch_number) for version in stored(old.table)]
     assert made == [("night", 1), ("night", 2)]
 
     # They may be cut while that batch runs, and its own stay
-    Worker(operator.table).process(write("newest"))
-    rules = TruncationChoices(older_than=DAY).as_of(NOW, drive(operator.ledger.open_batches()))
-    drive(truncate_stream(operator.table, "Diary-d-1", rules, PATIENCE))
-    assert made_by(operator.table) == ["b", "newest"]
+    Worker(old.table).process(write("newest"))
+    rules = TruncationChoices(older_than=DAY).as_of(NOW, drive(old.ledger.open_batches()))
+    drive(truncate_stream(old.table, "Diary-d-1", rules, PATIENCE))
+    assert made_by(old.table) == ["b", "newest"]
 
 
-def test_only_what_that_batch_has_not_published_fails_it(operator: Operator, monkeypatch):
-    bad = misbehave("fail under a dark sky")
-    first = operator.begin()
-    Worker(operator.table, batch=operator.context(first)).process(bad)
-    operator.publish(first)
-    operator.forget()
-    second = operator.begin()
-    worker = Worker(operator.table, batch=operator.context(second))
-    worse = misbehave("fail under a dark sky", "worse")
+def test_only_what_that_batch_has_not_published_fails_it(old: Driver, monkeypatch):
+    bad, worse = (misbehave("fail under a dark sky", *name) for name in ((), ("worse",)))
+    first = old.begin("night")
+    Worker(old.table, batch=old.context(first)).process(bad)
+    old.publish(first)
+    old.prune(later=1)
+    worker = Worker(old.table, batch=old.context(old.begin("night")))
     worker.process(worse)
     monkeypatch.setitem(SKY, "colour", "black")
 
@@ -378,60 +337,53 @@ def test_only_what_that_batch_has_not_published_fails_it(operator: Operator, mon
         worker.process(worse)
 
 
-def test_its_entries_in_an_outbox_are_swept_by_it(operator: Operator):
+def test_its_entries_in_an_outbox_are_swept_by_it(old: Driver):
     def outbox(record: BatchRecord) -> OutboxAlgorithm:
-        given = Dependencies(app, operator.table, clock=operator.clock, batch=operator.context(record))
+        given = Dependencies(app, old.table, clock=old.clock, batch=old.context(record))
         return make_outboxes("outbox", given)["Diary"]
 
     lines = [prepare(app.handlers["Diary"], DIARY, write("a"))]
-    first = operator.begin(algorithm="outbox")
+    first = old.begin("night", algorithm="outbox")
     drive(outbox(first).process(DIARY, lines))
     assert drive(outbox(first).unfinished(DIARY, 0)) == []
-    drive(operator.ledger.abandon("night"))
-    operator.forget()
+    old.abandon("night")
+    old.prune(later=1)
 
-    second = operator.begin(algorithm="outbox")
+    second = old.begin("night", algorithm="outbox")
 
     assert len(drive(outbox(second).unfinished(DIARY, 0))) == 1
     assert ends(drive(outbox(second).process(DIARY, lines))) == ["duplicate"]
 
 
-def test_two_that_prune_at_once_delete_each_batch_once_and_none_that_has_its_id_anew(operator: Operator):
-    operator.begin()
-    drive(operator.ledger.abandon("night"))
-    operator.clock.now += 1
+def test_two_that_prune_at_once_delete_each_batch_once_and_none_that_has_its_id_anew(driver: Driver):
+    driver.begin("night")
+    driver.abandon("night")
+    driver.clock.now += 1
 
     async def prune_and_begin() -> None:
-        assert await operator.ledger.prune(operator.clock.now) == 1
-        await operator.ledger.begin("night", "a log", "/out")
+        assert await driver.ledger.prune(driver.clock.now) == 1
+        await driver.ledger.begin("night", INPUT, OUT)
 
-    other = Ledger(disturbed(operator.table, prune_and_begin), operator.clock, PATIENCE)
+    assert drive(beside(driver, prune_and_begin).prune(driver.clock.now)) == 0
+    assert driver.get("night").number == 2
+    assert driver.keys() == ["!next", "!open-night", "night"]
 
-    assert drive(other.prune(operator.clock.now)) == 0
-    assert drive(operator.ledger.get("night")).number == 2
-    assert operator.keys() == ["!next", "!open-night", "night"]
-
-
-def test_a_row_that_somebody_else_deleted_ends_in_an_error_not_in_a_loop(operator: Operator):
-    operator.begin()
-    drive(operator.ledger.abandon("night"))
-    operator.clock.now += 1
-    drive(operator.table.transact(PARTITION, [Operation.delete("night")]))
-
+    # A row that was deleted by hand ends in an error, not in a loop
+    driver.abandon("night")
+    drive(driver.table.transact(PARTITION, [Operation.delete("night")]))
     with pytest.raises(RetriesExhaustedError):
-        operator.prune()
+        driver.prune(later=1)
 
 
 def with_finished(count: int) -> Table:
     """Return a table with an open batch, and so many that ended, most rows of which are written directly."""
-    operator = Operator(memory_table())
-    first = operator.begin("first")
+    driver = Driver(memory_table())
+    first = driver.begin("first")
     for number in range(count):
         record = replace(first, batch_id=f"batch-{number}", status=BatchStatus.PUBLISHED, number=number + 2)
         row = Operation.insert(record.batch_id, record_properties(record))
-        past = past_marker(record)
-        drive(operator.table.transact(PARTITION, [row, past]))
-    return operator.table
+        drive(driver.table.transact(PARTITION, [row, past_marker(record)]))
+    return driver.table
 
 
 @pytest.mark.parametrize("count", [10, 3_000])
@@ -461,12 +413,7 @@ def test_what_a_batch_and_a_truncation_ask_of_the_ledger_does_not_depend_on_how_
 # Whatever drivers do at once: a snapshot never takes a batch for finished that can still publish, nor forgets one.
 
 
-IDS = ("a", "b")
-ACTIONS = ("begin", "publish", "abandon", "prune", "look")
-
-
-@dataclass
-class Snapshot:
+class Snapshot(NamedTuple):
     """What was open, and which batches had ended when the look began and when it was over."""
 
     open_batches: OpenBatches
@@ -484,17 +431,14 @@ class Drivers:
     ended: set[BatchKey] = field(default_factory=set)
     snapshots: list[Snapshot] = field(default_factory=list)
 
-    def start(self, action: str, batch_id: str) -> Coroutine[Any, Any, None]:
-        ledger = Ledger(InterceptedTable(self.table, before=pause, after=self._watch), self.clock, PATIENCE)
-        return self._act(ledger, action, batch_id)
-
-    async def _act(self, ledger: Ledger, action: str, batch_id: str) -> None:
+    async def act(self, action: str, batch_id: str) -> None:
+        ledger = Ledger(InterceptedTable(self.table, before=pause, after=self.look), self.clock, PATIENCE)
         try:
             match action:
                 case "begin":
-                    await ledger.begin(batch_id, "input", "out")
+                    await ledger.begin(batch_id, INPUT, OUT)
                 case "publish":
-                    await ledger.publish(await ledger.begin(batch_id, "input", "out"))
+                    await ledger.publish(await ledger.begin(batch_id, INPUT, OUT))
                 case "abandon":
                     await ledger.abandon(batch_id)
                 case "prune":
@@ -506,10 +450,7 @@ class Drivers:
         except BatchRefusedError:
             return
 
-    async def _watch(self, *_: object) -> None:
-        self.look()
-
-    def look(self) -> None:
+    def look(self, *_: object) -> None:
         """Note which batches there are, and which have ended."""
         for (partition, row_key), properties in rows(self.table).items():
             if partition == PARTITION and not row_key.startswith("!"):
@@ -525,7 +466,7 @@ def take_turns(drivers: Drivers, wanted: Sequence[tuple[str, str]], turns: Seque
     order = chain.from_iterable(repeat(who, calls) for who, calls in turns)
     at_work: list[Coroutine[Any, Any, None]] = []
     while True:
-        at_work += [drivers.start(*action) for action in islice(waiting, 3 - len(at_work))]
+        at_work += [drivers.act(*action) for action in islice(waiting, 3 - len(at_work))]
         if not at_work:
             return
         one = at_work[next(order, 0) % len(at_work)]
@@ -534,7 +475,9 @@ def take_turns(drivers: Drivers, wanted: Sequence[tuple[str, str]], turns: Seque
             at_work.remove(one)
 
 
-actions = st.tuples(st.sampled_from(ACTIONS), st.sampled_from(IDS))
+actions = st.tuples(
+    st.sampled_from(["begin", "publish", "abandon", "prune", "look"]), st.sampled_from(["a", "b"])
+)
 
 
 @given(
@@ -558,22 +501,3 @@ def test_finished_is_what_will_not_publish_any_more(wanted, turns):
             is_finished = snapshot.open_batches.is_finished(*key)
             assert is_finished or key not in snapshot.ended_before
             assert not is_finished or key in snapshot.ended
-
-
-@given(st.lists(st.sampled_from(IDS), min_size=1, max_size=6))
-def test_a_version_is_of_the_batch_that_has_its_number_whatever_the_names(names):
-    # Given batches that end and are pruned, so that their ids are used again
-    table, clock = memory_table(), ToldClock()
-    ledger = Ledger(table, clock, PATIENCE)
-    begun = []
-    for name in names:
-        begun.append(drive(ledger.begin(name, "input", "out")).key)
-        drive(ledger.abandon(name))
-        clock.now += 1
-        drive(ledger.prune(clock.now))
-
-    for mine in [*begun, BatchKey("a"), BatchKey("b")]:
-        context = BatchContext(mine.batch_id, number=mine.number)
-        for other in [*begun, BatchKey("a"), BatchKey("b")]:
-            assert context.is_ours(*other) == (mine == other)
-    assert len(set(begun)) == len(names)

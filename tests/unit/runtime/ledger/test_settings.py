@@ -104,13 +104,11 @@ def test_draws_are_keyed_once_and_for_all(table):
     key = settings_of(table).draw_key
 
     begin(table, TableDemands(owner("A"), "keyed"), "b-2")
-    begin(table, TableDemands(owner("A")), "b-3")
-    begin(table, TableDemands(owner("B"), adopt=True), "b-4")
+    begin(table, TableDemands(owner("B"), adopt=True), "b-3")
     with pytest.raises(UsageError, match="created with keyed draws"):
-        begin(table, TableDemands(owner("B"), "plain"), "b-5")
+        begin(table, TableDemands(owner("B"), "plain"), "b-4")
 
-    assert key is not None
-    assert len(key) == KEY_BYTES
+    assert len(key or b"") == KEY_BYTES
     assert settings_of(table).draw_key == key
 
 
@@ -118,18 +116,16 @@ def test_draws_are_keyed_once_and_for_all(table):
 def test_draws_of_a_table_in_use_are_not_keyed(table, use):
     use(table)
 
-    for ask in (
-        lambda: begin(table, TableDemands(TableOwner.of(diary.app), "keyed"), "b-2"),
-        lambda: claimed(table, draws="keyed"),
-    ):
-        with pytest.raises(UsageError, match="before a table handles its first message"):
-            ask()
+    with pytest.raises(UsageError, match="before a table handles its first message"):
+        begin(table, TableDemands(TableOwner.of(diary.app), "keyed"), "b-2")
+    with pytest.raises(UsageError, match="before a table handles its first message"):
+        claimed(table, draws="keyed")
     assert settings_of(table).draw_key is None
 
 
 @pytest.mark.parametrize("algorithm", get_args(AlgorithmName))
 def test_what_a_sender_can_foresee_is_not_what_a_keyed_table_draws_and_a_duplicate_draws_the_same(algorithm):
-    tables = [memory_table(), memory_table(), memory_table(), memory_table()]
+    tables = [memory_table() for _ in range(4)]
     for table in tables[2:]:
         begin(table, TableDemands(TableOwner.of(diary.app), "keyed"))
 
@@ -204,9 +200,6 @@ def test_two_consumers_that_claim_at_once_have_one_secret(table):
     assert claimed(disturbed(table, claim), draws="keyed") == rival[0]
 
 
-# A number of dead letters, or a share of all deliveries, that a batch may have.
-
-
 COUNTS = {"processed": 180, "duplicate": 15, "too_late": 3, "dead_letter": 2, "outputs": 1000}
 
 
@@ -214,13 +207,12 @@ COUNTS = {"processed": 180, "duplicate": 15, "too_late": 3, "dead_letter": 2, "o
     ("text", "is_exceeded"),
     [("0", True), ("1", True), ("2", False), ("0%", True), ("0.99%", True), ("1%", False), ("100%", False)],
 )
-def test_only_more_are_too_many(text, is_exceeded):
+def test_a_limit_of_dead_letters_is_exceeded_by_more_than_its_number_or_share(text, is_exceeded):
     assert DeadLetterLimit.parse(text).is_exceeded(COUNTS) is is_exceeded
-    assert not DeadLetterLimit.parse(text).is_exceeded({"processed": 1})
     assert not DeadLetterLimit.parse(text).is_exceeded({})
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "100.1%", "%", "5 percent"])
-def test_other_texts_are_refused(text):
+def test_a_text_that_is_no_limit_of_dead_letters_is_refused(text):
     with pytest.raises(UsageError, match="is not a limit of dead letters"):
         DeadLetterLimit.parse(text)

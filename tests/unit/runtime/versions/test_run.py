@@ -1,4 +1,4 @@
-"""Runs: what is stored comes back, and bytes that are not what was written are told."""
+"""Runs: versions come back whatever they hold, and bytes that are not what was written are told."""
 
 import dataclasses
 import random
@@ -29,9 +29,6 @@ from runtime.versions.run import (
 )
 from tests.unit.runtime.runs import joined, run_of, stored, version
 
-# Runs: what is stored of state versions comes back, whatever they hold.
-
-
 moments = st.integers(-(10**16), 10**17)
 digests = st.binary(min_size=16, max_size=16)
 texts = st.text(max_size=8)
@@ -60,75 +57,48 @@ def made_runs(draw: st.DrawFn) -> Run:
     """Draw a run of versions of one or several commits."""
     pieces = draw(st.lists(st.lists(versions, min_size=1, max_size=5), min_size=1, max_size=3))
     commits = [Commit(len(piece), *draw(written)) for piece in pieces]
-    first, schema, before = (
-        draw(st.integers(1, 10**15)),
-        draw(st.integers(1, 9)),
-        draw(st.binary(max_size=60)),
-    )
-    return Run(
-        first, schema, before, VersionColumns.of([each for piece in pieces for each in piece]), commits
-    )
+    numbers = draw(st.integers(1, 10**15)), draw(st.integers(1, 9))
+    versions_of = VersionColumns.of([each for piece in pieces for each in piece])
+    return Run(*numbers, draw(st.binary(max_size=60)), versions_of, commits)
 
 
-runs = made_runs()
-
-
-@given(runs)
-def test_a_run_comes_back(run):
-    assert read_run(stored(run)) == run
-
-
-@given(runs)
-def test_the_index_tells_without_the_states(run):
+@given(made_runs())
+def test_a_run_comes_back_and_its_index_without_ids_and_states(run):
     event = stored(run, version=3)
-    projected = RecordedEvent(
-        3, {name: event.properties[name] for name in INDEX_PROPERTIES if name in event.properties}
-    )
+    properties = {name: event.properties[name] for name in INDEX_PROPERTIES if name in event.properties}
 
-    index = read_index(projected)
+    index = read_index(RecordedEvent(3, properties))
 
+    assert read_run(event) == run
+    assert read_ids(event) == [made.message_id for made in run.versions]
     times = [made.enqueued_at for made in run.versions]
-    dated = [time for time in times if time is not None]
     assert (index.event, index.first, index.last) == (3, run.first, run.first + len(run.versions) - 1)
     assert (index.count, index.commits) == (len(run.versions), run.commits)
     assert index.written_at == max(commit.written_at for commit in run.commits)
-    assert read_ids(event) == [made.message_id for made in run.versions]
-    assert index.newest == max(dated, default=None)
+    assert index.newest == max((time for time in times if time is not None), default=None)
     assert index.undated == (None in times)
-    assert not {*DATA_PROPERTIES, *ID_PROPERTIES} & set(projected.properties)
 
 
-@given(runs)
+@given(made_runs())
 def test_each_version_knows_the_state_it_was_made_on(run):
-    states = run.states_before()
+    states = [*run.states_before(), run.after]
 
     assert states[0] == run.before
-    for made, before, following in zip(run.versions, states, [*states[1:], None], strict=True):
-        if following is not None:
-            assert following == (before if made.after is None else made.after)
+    for made, before, after in zip(run.versions, states, states[1:], strict=False):
+        assert after == (before if made.after is None else made.after)
 
 
 @pytest.mark.parametrize("size", [65_000, 65_537, 800_000])
-def test_what_is_over_64_kib_is_split_and_joined_again(size):
-    # Random bytes, so that compression does not make them small.
-    run = run_of(version(1, captured={"noise": random.randbytes(size)}))
+def test_data_and_ids_over_64_kib_are_split_and_joined_again(size):
+    # Random bytes, so that compression does not make them small
+    noisy = run_of(version(1, captured={"noise": random.randbytes(size)}))
+    many = run_of(*(version(1, message_id=f"{number:0250d}") for number in range(size // 800)))
 
-    event = stored(run)
-
-    parts = [name for name in DATA_PROPERTIES if name in event.properties]
-    assert len(parts) == -(-len(joined(event, DATA_PROPERTIES)) // 65_536)
-    assert read_run(event) == run
-
-
-def test_ids_over_64_kib_are_split_and_joined_again():
-    keys = [f"{number:0250d}" for number in range(1000)]
-    run = run_of(*(version(1, message_id=key) for key in keys))
-
-    event = stored(run)
-
-    assert len([name for name in ID_PROPERTIES if name in event.properties]) == 4
-    assert read_ids(event) == keys
-    assert read_run(event) == run
+    for run, names in ((noisy, DATA_PROPERTIES), (many, ID_PROPERTIES)):
+        event = stored(run)
+        parts = [name for name in names if name in event.properties]
+        assert len(parts) == -(-len(joined(event, names)) // 65_536)
+        assert read_run(event) == run
 
 
 def test_what_a_row_cannot_hold_is_refused_rather_than_cut():
@@ -138,9 +108,6 @@ def test_what_a_row_cannot_hold_is_refused_rather_than_cut():
     for run in (too_much, too_many):
         with pytest.raises(ValueError, match="bytes exceed the limit of a row"):
             run.event()
-
-
-# Runs: bytes that are not what was written are told, and are never taken for another run.
 
 
 def altered(event: RecordedEvent, **changes: Any) -> RecordedEvent:

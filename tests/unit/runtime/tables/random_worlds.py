@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,10 +15,9 @@ from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
 from runtime.maintenance.forget import Tables, forget
 from runtime.versions import limits
-from runtime.versions.stream import versions
 from tests.unit.runtime.diary import misbehave, ponder, write
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.worker import DAY, HOUR, ToldClock, Worker
+from tests.unit.runtime.worker import DAY, HOUR, ToldClock, Worker, stored
 
 DIARIES = ("d-1", "7d444840-9dc0-11d1-b245-5ffdce74fad2", "~ü")
 
@@ -60,7 +60,7 @@ class World:
     def run(self, steps: list[tuple[str, Any]]) -> None:
         acts: dict[str, Callable[[Any], str | None]] = {
             "batch": self._batch,
-            "single": self._single,
+            "single": self._handle,
             "truncate": self._truncate,
             "forget": self._forget,
         }
@@ -71,7 +71,7 @@ class World:
                 self.snapshots.append(Snapshot(self.clock.now, batch, self.states()))
 
     def states(self) -> dict[str, State]:
-        kept = {diary: drive(versions(self.table, "Diary", diary)) for diary in DIARIES}
+        kept = {diary: stored(self.table, business_id=diary) for diary in DIARIES}
         return {diary: (found[-1].number, found[-1].after) for diary, found in kept.items() if found}
 
     def remembered(self, states: Mapping[str, State], unknown: Collection[str] = ()) -> dict[str, State]:
@@ -84,30 +84,25 @@ class World:
         record = drive(ledger.begin(f"batch-{len(self.snapshots)}", "a log", "out"))
         for diary, kind in messages:
             self.clock.now += HOUR
-            context = BatchContext(record.batch_id, number=record.number)
-            self._handle(diary, kind, context)
+            self._handle(diary, kind, BatchContext(record.batch_id, number=record.number))
         drive(ledger.publish(record))
         return record.batch_id
 
-    def _single(self, diary: str) -> None:
-        self._handle(diary, "write", None)
-
-    def _handle(self, diary: str, kind: str, batch: BatchContext | None) -> None:
+    def _handle(self, diary: str, kind: str = "write", batch: BatchContext | None = None) -> None:
         self._count += 1
-        id_ = f"m-{self._count}"
-        fields: dict[str, Any] = {"enqueued_at": self.clock.now, "diary": diary}
-        message = {
-            "write": lambda: write(f"line {self._count}", id_, **fields),
-            "ponder": lambda: ponder(id_, **fields),
-            "fail": lambda: misbehave("fail", id_, **fields),
-        }[kind]()
+        number, fields = self._count, {"enqueued_at": self.clock.now, "diary": diary}
+        make: dict[str, Any] = {
+            "write": partial(write, f"line {number}"),
+            "ponder": ponder,
+            "fail": partial(misbehave, "fail"),
+        }
+        message = make[kind](f"m-{number}", **fields)
         Worker(self.table, clock=self.clock, batch=batch, business_id=diary).process(message)
 
     def _truncate(self, keep: int) -> None:
         open_batches = drive(Ledger(self.table, self.clock).open_batches())
-        rules = TruncationChoices(older_than=DAY, keep_last=keep, acknowledged_after=DAY).as_of(
-            self.clock.now, open_batches
-        )
+        choices = TruncationChoices(older_than=DAY, keep_last=keep, acknowledged_after=DAY)
+        rules = choices.as_of(self.clock.now, open_batches)
         for diary in DIARIES:
             drive(truncate_stream(self.table, f"Diary-{diary}", rules, PATIENCE))
 

@@ -1,17 +1,29 @@
-"""Rows stay what they are in Arrow, types included, and their digest tells all of them apart."""
+"""Rows stay what they are in files, types included, a digest tells them apart, and few are in memory at once."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore import Int64, Row
-from runtime.archives.tables import RowFiles, SetDigest, packed_row, read_rows
+from eventstore import Int64, Row, Table, drive
+from runtime.archives import tables as importing
+from runtime.archives.tables import (
+    RowFiles,
+    SetDigest,
+    export_table,
+    import_table,
+    packed_row,
+    read_batches,
+    read_rows,
+)
 from runtime.errors import ArchiveError
+from tests.unit.runtime.archives.tables import fill, ignore
+from tests.unit.runtime.tables import memory_table
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.one_of(
@@ -61,20 +73,14 @@ def row(value, *, key: str = "r") -> Row:
     return Row("p", key, "", {"V": value})
 
 
-def test_the_digest_tells_types_apart():
+def test_the_digest_is_that_of_a_set_and_tells_types_and_keys_apart():
     values = [1, Int64(1), 1.0, True, "1", b"1", UUID(int=1), datetime.fromtimestamp(1, UTC)]
-
-    assert len({digest(row(value)) for value in values}) == len(values)
-
-
-def test_the_digest_is_that_of_a_set():
     first, second = row(1), row(2, key="s")
 
-    assert digest(first, second) == digest(second, first)
-    assert digest(first, second) != digest(first)
+    assert len({digest(row(value)) for value in values}) == len(values)
+    assert digest(first, second) == digest(second, first) != digest(first)
     assert digest(Row("p", "r", "1", {"A": 1, "B": 2})) == digest(Row("p", "r", "2", {"B": 2, "A": 1}))
-    # What moves from one key to another is found.
-    assert digest(row(1), row(2, key="s")) != digest(row(2), row(1, key="s"))
+    assert digest(first, second) != digest(row(2), row(1, key="s"))
 
 
 def test_a_bit_that_flips_anywhere_is_found_or_changes_nothing(tmp_path):
@@ -94,3 +100,36 @@ def test_a_bit_that_flips_anywhere_is_found_or_changes_nothing(tmp_path):
             assert read == rows or digest(*read) != digest(*rows)
 
     assert found > 10
+
+
+def test_reading_a_file_holds_no_more_than_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(importing, "GROUP_ROWS", 16)
+    groups, size = 30, 16 * 2 * 32_768
+    rows = [Row("p", f"{n}", "", {"Data": n.to_bytes(2) * 32_768}) for n in range(16 * groups)]
+    path = write(tmp_path, rows)
+    before, most, count = pa.total_allocated_bytes(), 0, 0
+
+    for read in read_batches(path):
+        count += len(read)
+        most = max(most, pa.total_allocated_bytes() - before)
+
+    assert count == 16 * groups
+    assert most < 5 * size  # the file is thirty times as large
+
+
+def test_an_import_holds_no_more_rows_than_were_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(importing, "_READ_ROWS", 20)
+    source = memory_table()
+    drive(fill(source))
+    manifest = drive(export_table(source, "games", tmp_path, ignore))
+    written: list[int] = []
+    write_some = importing._write
+
+    async def counted(table: Table, waiting) -> None:
+        written.append(sum(len(operations) for _, operations in waiting))
+        await write_some(table, waiting)
+
+    monkeypatch.setattr(importing, "_write", counted)
+    drive(import_table(memory_table(), "other", tmp_path, manifest, ignore))
+
+    assert (sum(written), max(written)) == (manifest.rows, 20)

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from math import inf
+from types import new_class
 from typing import Any, cast
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore import TableNotFoundError, connect, drive
+from eventstore import Table, TableNotFoundError, connect, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Processor, UsageError
 from runtime.errors import StoredDataError
@@ -27,6 +28,12 @@ from tests.unit.runtime.diary import misbehave, write
 from tests.unit.runtime.worker import ToldClock, Worker
 
 
+def new_table() -> tuple[str, Table]:
+    """Return the url of a new store, and its table."""
+    url = f"memory:{new_name()}"
+    return url, drive(connect(url).table("states"))
+
+
 @pytest.fixture
 def games() -> str:
     url = f"memory:{new_name()}"
@@ -36,8 +43,7 @@ def games() -> str:
 
 @pytest.fixture
 def diaries() -> str:
-    url = f"memory:{new_name()}"
-    table = drive(connect(url).table("states"))
+    url, table = new_table()
     ledger = Ledger(table, ToldClock())
     record = drive(ledger.begin("night", "a log", "out"))
     worker = Worker(table, batch=BatchContext("night", number=record.number))
@@ -59,31 +65,23 @@ def test_a_version_has_all_that_is_recorded(diaries):
 
 
 def test_a_body_that_is_no_text_is_shown_as_json():
-    url = f"memory:{new_name()}"
-    table = drive(connect(url).table("states"))
+    url, table = new_table()
 
-    async def ignore(_output):
-        """Nothing is published."""
+    async def ignore(_output): ...
 
-    drive(
-        Processor(diary.app, table, ignore).process(
-            write("line")._replace(body=cast("Any", {"lines": ["x"]}))
-        )
-    )
+    line: Any = write("line")._replace(body=cast("Any", {"lines": ["x"]}))
+    drive(Processor(diary.app, table, ignore).process(line))
 
-    (letter,) = read_letters(url, "states").to_pylist()
-
-    assert letter["body"] == '{"lines": ["x"]}'
+    assert read_letters(url, "states")["body"].to_pylist() == ['{"lines": ["x"]}']
 
 
 def test_with_an_app_states_are_structs_of_the_model(games):
     found = read_state(games, "games", handler="ShootingRange", app=shooting_range)
 
     assert pa.types.is_struct(found.schema.field("state").type)
-    assert {"target_position": 40, "number_of_attempts": 2} not in found["state"].to_pylist()
-    assert all(
-        set(state) == {"target_position", "number_of_attempts"} for state in found["state"].to_pylist()
-    )
+    assert {frozenset(each) for each in found["state"].to_pylist()} == {
+        frozenset({"target_position", "number_of_attempts"})
+    }
     versions = read_versions(games, "games", handler="ShootingRange", app=shooting_range)
     assert {"target_position": 40, "number_of_attempts": 1} in versions["after"].to_pylist()
 
@@ -123,90 +121,41 @@ def test_fields_that_a_state_lacks_are_null_and_unknown_ones_are_left_out(model,
     assert pa.array(values, columns.type).to_pylist() == [expected]
 
 
-class Poured(Message):
-    """Somebody pours."""
+@pytest.mark.parametrize(
+    ("model", "states", "problem"),
+    [
+        (
+            shooting_range.handlers["ShootingRange"],
+            ["[]", "7", '{"number_of_attempts":1.5}', '{"number_of_attempts":1e999}'],
+            "A state cannot be read as",
+        ),
+        (
+            diary.app.handlers["Diary"],
+            ['{"lines":"abc"}', '{"lines":{"a":1}}', '{"lines":7}'],
+            "is where the model has a list",
+        ),
+    ],
+)
+def test_what_is_no_state_of_the_model_is_not_taken_for_one(model, states, problem):
+    for state in states:
+        with pytest.raises(StoredDataError, match=problem):
+            ModelColumns(model).read(1, [state.encode()])
 
+
+class Poured(Message):
     cup: str
 
 
-def stored(app: App) -> str:
-    """Return the url of a store with the stream of a cup that somebody has poured once."""
-    url = f"memory:{new_name()}"
-    table = drive(connect(url).table("states"))
-    Worker(table, app, business_id="c").process(diary.delivery("m", "Poured", {"cup": "c"}))
-    return url
-
-
 class Old(State):
-    """What was stored once."""
-
     litres: int = 1
 
 
 class New(State, version=2, upcasters={1: lambda old: {"millilitres": old["litres"] * 1000}}):
-    """What the code has now."""
-
     millilitres: int = 0
 
 
-class CupOld(Handler[Old], name="Cup"):
-    @handles(by="cup")
-    def pour(self, state: Old, message: Poured, context: Context) -> Old:
-        return Old(litres=state.litres + 1)
-
-
-class CupNew(Handler[New], name="Cup"):
-    @handles(by="cup")
-    def pour(self, state: New, message: Poured, context: Context) -> New:
-        return New(millilitres=state.millilitres + 1)
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        b"[]", b"7", b'{"number_of_attempts":1.5}', b'{"number_of_attempts":1e999}',
-    ],
-)  # fmt: skip
-def test_what_is_no_state_of_the_model_is_not_taken_for_one(state):
-    with pytest.raises(StoredDataError, match="A state cannot be read as"):
-        ModelColumns(shooting_range.handlers["ShootingRange"]).read(1, [state])
-
-
-@pytest.mark.parametrize("lines", ['"abc"', '{"a":1}', "7"])
-def test_what_is_no_list_is_not_taken_for_one(lines):
-    with pytest.raises(StoredDataError, match="is where the model has a list"):
-        ModelColumns(diary.app.handlers["Diary"]).read(1, [b'{"lines":%s}' % lines.encode()])
-
-
-def test_older_states_are_upcast_to_the_model():
-    url = stored(App(CupOld))
-
-    found = read_state(url, "states", handler="Cup", app=App(CupNew))
-
-    assert found["state"].to_pylist() == [{"millilitres": 2000}]
-    assert read_state(url, "states")["state"].to_pylist() == ['{"litres":2}']
-
-
 class NeverStored(State, version=2, upcasters={1: lambda old: {"pints": old["gills"] * 4}}):
-    """What no code has stored."""
-
     pints: int = 0
-
-
-class CupOfOthers(Handler[NeverStored], name="Cup"):
-    @handles(by="cup")
-    def pour(self, state: NeverStored, message: Poured, context: Context) -> NeverStored:
-        return state
-
-
-@pytest.mark.parametrize("read", [read_state, read_versions])
-def test_a_state_that_the_model_does_not_understand_is_named(read):
-    url = stored(App(CupOld))
-
-    with pytest.raises(StoredDataError, match="as NeverStored") as raised:
-        read(url, "states", handler="Cup", app=App(CupOfOthers))
-
-    assert (raised.value.stream, raised.value.table) == ("Cup-c", "states")
 
 
 class Grains(State):
@@ -215,92 +164,103 @@ class Grains(State):
     on_square: int = 2**62
 
 
-class Chessboard(Handler[Grains]):
-    @handles(by="cup")
-    def double(self, state: Grains, message: Poured, context: Context) -> Grains:
-        return Grains(on_square=state.on_square * 2)
+def cup(model: Any, pour: Any) -> App:
+    """Return an app whose handler keeps a state of this model, which a function changes."""
+
+    def poured(_: Any, state: State, message: Poured, context: Context) -> Any:
+        return model(**pour(state))
+
+    poured.__annotations__.update({"state": model, "return": model})
+    members = {"poured": handles(by="cup")(poured)}
+    return App(new_class("Cup", (Handler[model],), exec_body=lambda names: names.update(members)))
+
+
+OLD = cup(Old, lambda state: {"litres": state.litres + 1})
+GRAINS = cup(Grains, lambda state: {"on_square": state.on_square * 2})
+
+
+def poured_once(app: App) -> str:
+    """Return the url of a store with the stream of a cup that somebody has poured once."""
+    url, table = new_table()
+    Worker(table, app, business_id="c").process(diary.delivery("m", "Poured", {"cup": "c"}))
+    return url
+
+
+def test_older_states_are_upcast_to_the_model():
+    url = poured_once(OLD)
+
+    found = read_state(url, "states", handler="Cup", app=cup(New, lambda _: {}))
+
+    assert found["state"].to_pylist() == [{"millilitres": 2000}]
+    assert read_state(url, "states")["state"].to_pylist() == ['{"litres":2}']
+
+
+@pytest.mark.parametrize("read", [read_state, read_versions])
+def test_a_state_that_the_model_does_not_understand_is_named(read):
+    with pytest.raises(StoredDataError, match="as NeverStored") as raised:
+        read(poured_once(OLD), "states", handler="Cup", app=cup(NeverStored, lambda _: {}))
+
+    assert (raised.value.stream, raised.value.table) == ("Cup-c", "states")
 
 
 @pytest.mark.parametrize("read", [read_state, read_versions])
 @pytest.mark.parametrize("columns", [None, ["business_id"], []])
 def test_a_state_that_its_columns_cannot_hold_is_named(read, columns):
-    app = App(Chessboard)
-    url = stored(app)
-    state = "state" if read is read_state else "after"
+    url, state = poured_once(GRAINS), "state" if read is read_state else "after"
     wanted = None if columns is None else [*columns, state]
 
     with pytest.raises(UsageError, match=r"does not fit its columns.* Omit the app") as raised:
-        read(url, "states", handler="Chessboard", app=app, columns=wanted)
+        read(url, "states", handler="Cup", app=GRAINS, columns=wanted)
 
     assert ("c does not fit" in str(raised.value)) is (columns != [])
     assert read(url, "states", columns=wanted)[state].to_pylist() == [f'{{"on_square":{2**63}}}']
 
 
 @pytest.mark.parametrize(
-    ("read", "sentence"),
+    ("read", "options", "sentence"),
     [
-        (
-            lambda url: read_state(url, "games", columns=["stat"]),
-            "There is no column stat. Choose from handler",
-        ),
-        (lambda url: read_state(url, "games", as_of="noon"), "'noon' is not a valid time"),
-        (
-            lambda url: read_state(url, "games", as_of="2026-01-01", batch_id="b"),
-            "a time or a batch, not both",
-        ),
-        (lambda url: read_state(url, "games", batch_id="b"), "There is no batch b"),
-        (lambda url: read_state(url, "games", app=shooting_range), "An app needs a handler"),
-        (lambda url: read_state(url, "games", handler="X", app=shooting_range), "The app has no handler X"),
-        (
-            lambda url: read_versions(url, "games", change_end_batch_id="b"),
-            "need the option read_change_feed",
-        ),
-        (
-            lambda url: read_versions(url, "games", since="2026-01-02", until="2026-01-01"),
-            ".since. is after .until.",
-        ),
-        (lambda url: read_state(url, "games", as_of=7), "7 is not a valid time"),  # type: ignore[arg-type]
-        (
-            lambda url: read_state(url, "games", app="module:app"),  # type: ignore[arg-type]
-            "must be an App, not 'module:app'",
-        ),
-        (lambda url: read_state(url, "games", columns="state"), "a list of names, such as .'state'."),
-        *(
-            (
-                lambda url, read=read: read(url, "games", handler="ShootingRange-7d444840"),
-                "not a handler's name",
-            )
-            for read in (read_state, read_versions, read_letters)
-        ),
+        (read_state, {"columns": ["stat"]}, "There is no column stat. Choose from handler"),
+        (read_state, {"columns": "state"}, "a list of names, such as .'state'."),
+        (read_state, {"as_of": "noon"}, "'noon' is not a valid time"),
+        (read_state, {"as_of": 7}, "7 is not a valid time"),
+        (read_state, {"as_of": "2026-01-01", "batch_id": "b"}, "a time or a batch, not both"),
+        (read_state, {"batch_id": "b"}, "There is no batch b"),
+        (read_state, {"app": shooting_range}, "An app needs a handler"),
+        (read_state, {"app": shooting_range, "handler": "X"}, "The app has no handler X"),
+        (read_state, {"app": "module:app"}, "must be an App, not 'module:app'"),
+        (read_versions, {"change_end_batch_id": "b"}, "need the option read_change_feed"),
+        (read_versions, {"since": "2026-01-02", "until": "2026-01-01"}, ".since. is after .until."),
+        (read_state, {"handler": "Range-7d44"}, "not a handler's name"),
+        (read_versions, {"handler": "Range-7d44"}, "not a handler's name"),
+        (read_letters, {"handler": "Range-7d44"}, "not a handler's name"),
     ],
 )
-def test_what_is_asked_for_wrongly_is_refused(games, read, sentence):
+def test_what_is_asked_for_wrongly_is_refused(games, read, options, sentence):
     with pytest.raises(UsageError, match=sentence):
-        read(games)
+        read(games, "games", **options)
 
 
 @pytest.mark.parametrize("read", [read_state, read_versions, read_letters])
 def test_a_handler_that_a_table_has_not_is_named_and_one_that_it_has_may_have_nothing(read):
-    url = f"memory:{new_name()}"
-    table = drive(connect(url).table("own"))
+    url, table = new_table()
     demands = TableDemands(TableOwner.of(diary.app))
     drive(Ledger(table, ToldClock()).begin("first", "log", "out", demands=demands))
 
-    assert read(url, "own", handler="Diary").num_rows == 0
-    assert read(url, "own", handler="Diary", business_id="x").num_rows == 0
+    assert read(url, "states", handler="Diary").num_rows == 0
+    assert read(url, "states", handler="Diary", business_id="x").num_rows == 0
     with pytest.raises(UsageError, match=r"no handler Diry\. .* Diary"):
-        read(url, "own", handler="Diry")
+        read(url, "states", handler="Diry")
 
 
 def test_a_feed_that_ends_before_it_begins_is_refused():
-    url = f"memory:{new_name()}"
-    ledger = Ledger(drive(connect(url).table("own")), ToldClock())
+    url, table = new_table()
+    ledger = Ledger(table, ToldClock())
     for name in ("first", "second"):
         drive(ledger.publish(drive(ledger.begin(name, "log", "out"))))
 
     def feed(start: str, end: str) -> pa.Table:
-        where = {"change_start_batch_id": start, "change_end_batch_id": end}
-        return read_versions(url, "own", read_change_feed=True, **where)  # type: ignore[arg-type]
+        between = {"change_start_batch_id": start, "change_end_batch_id": end}
+        return read_versions(url, "states", read_change_feed=True, **between)  # type: ignore[arg-type]
 
     assert feed("first", "second").num_rows == feed("second", "second").num_rows == 0
     with pytest.raises(UsageError, match="ends with batch first, which began before second"):

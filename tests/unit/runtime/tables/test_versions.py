@@ -1,12 +1,11 @@
 """Whatever happened to a table: read as tables it is what `consistent show` shows, now and as it was, also in part."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from io import StringIO
-from operator import ge, gt, le, lt
-from tempfile import TemporaryDirectory
+from operator import ge, gt, itemgetter, le, lt
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +22,7 @@ from runtime.tables.sql import TableDataset
 from tests.support.names import new_name
 from tests.support.network_store import driven_table
 from tests.support.postgresql import administer
-from tests.unit.runtime.table_reading.random_worlds import DIARIES, World, steps
+from tests.unit.runtime.tables.random_worlds import DIARIES, World, steps
 
 TABLE = "diaries"
 
@@ -39,18 +38,15 @@ ON_DISK = [pytest.param(each, marks=pytest.mark.thorough) for each in ("sqlite",
 
 
 @pytest.fixture(params=["memory", *ON_DISK], scope="module")
-def new_store(request) -> Iterator[Any]:
+def new_store(request, tmp_path_factory) -> Callable[[], str]:
     def new_schema() -> str:
         schema = new_name().lower()
         administer(request.getfixturevalue("postgresql_url"), f"CREATE SCHEMA {schema}")
         return f"{request.getfixturevalue('postgresql_url')}?schema={schema}"
 
-    with TemporaryDirectory() as folder:
-        yield {
-            "memory": new_memory_store,
-            "sqlite": lambda: f"sqlite:///{folder}/{new_name()}.db",
-            "postgresql": new_schema,
-        }[request.param]
+    folder = tmp_path_factory.mktemp("stores")
+    on_disk = {"sqlite": lambda: f"sqlite:///{folder}/{new_name()}.db", "postgresql": new_schema}
+    return on_disk.get(request.param, new_memory_store)
 
 
 def new_memory_store() -> str:
@@ -79,18 +75,16 @@ def known(rows: list[dict[str, Any]]) -> dict[str, tuple[int, bytes]]:
 
 def unknown(rows: list[dict[str, Any]]) -> dict[str, int]:
     """Return the streams of which something is not known, with the time from which it is."""
-    return {
-        row["business_id"]: to_microseconds(row["known_from"])
-        for row in rows
-        if row["known_from"] is not None
-    }
+    times = {row["business_id"]: row["known_from"] for row in rows}
+    return {diary: to_microseconds(time) for diary, time in times.items() if time is not None}
 
 
-@few
-@given(happened=steps)
-@example(happened=CUT)
-@example(happened=FORGOTTEN)
-def test_states_and_versions_are_what_show_shows(new_store, happened):
+def whatever_happened(test: Any) -> Any:
+    return few(given(happened=steps)(example(happened=CUT)(example(happened=FORGOTTEN)(test))))
+
+
+@whatever_happened
+def test_states_versions_batches_and_letters_are_what_commands_show(new_store, happened):
     store = new_store()
     world_in(store, happened)
 
@@ -106,23 +100,20 @@ def test_states_and_versions_are_what_show_shows(new_store, happened):
         assert (row["version"], row["kept_from"]) == (document["newest_version"], document["kept_from"])
         assert (json.loads(row["state"]) if row["state"] else None) == document["state"]
         assert row["letters"] == document["letters"]
-        assert [
-            (each["version"], each["message_id"], each["type"], each["batch"], json.loads(each["after"]))
-            for each in made
-            if each["business_id"] == diary
-        ] == [
-            (each["version"], each["message_id"], each["type"], each["batch"], each["state"])
-            for each in document["versions"]
-        ]
+        facts = itemgetter("version", "message_id", "type", "batch", "state")
+        own = [{**each, "state": json.loads(each["after"])} for each in made if each["business_id"] == diary]
+        assert list(map(facts, own)) == list(map(facts, document["versions"]))
         waiting = read_letters(store, TABLE, handler="Diary", business_id=diary)
         assert waiting.num_rows == document["letters"]
     assert not states
+    batches = {row["batch"]: row["status"] for row in read_batches(store, TABLE).to_pylist()}
+    listed = {command: said(store, command) or {} for command in ("batches", "letters")}
+    assert {each["batch_id"]: each["status"] for each in listed["batches"]["batches"]} == batches
+    letters = set(read_letters(store, TABLE)["message_id"].to_pylist())
+    assert {each["message_id"] for each in listed["letters"]["letters"]} == letters
 
 
-@few
-@given(happened=steps)
-@example(happened=CUT)
-@example(happened=FORGOTTEN)
+@whatever_happened
 def test_states_as_of_each_step_are_those_that_were_seen_then(new_store, happened):
     store = new_store()
     world = world_in(store, happened)
@@ -134,10 +125,7 @@ def test_states_as_of_each_step_are_those_that_were_seen_then(new_store, happene
         assert world.remembered(known(rows)) == world.remembered(snapshot.states, late)
 
 
-@few
-@given(happened=steps)
-@example(happened=CUT)
-@example(happened=FORGOTTEN)
+@whatever_happened
 def test_states_as_of_each_batch_and_the_feed_up_to_it_are_those_at_its_end(new_store, happened):
     store = new_store()
     world = world_in(store, happened)
@@ -170,18 +158,16 @@ def test_a_stream_that_was_cut_says_from_when_it_is_known(new_store):
     assert (snapshot["after"], following["version"]) == (first["before"], first["version"])
 
 
-# Some columns of some rows are those that the whole of it has.
-
 TIMES = {TableKind.STATE: "now", TableKind.VERSIONS: "now", TableKind.LETTERS: "refused_at"}
 STREAMS = {TableKind.STATE: "business_id", TableKind.VERSIONS: "business_id", TableKind.LETTERS: "stream"}
 
 
-def _scanned(store: str, request: Request, names: Sequence[str]) -> Any:
-    return scan(store, TABLE, request.with_columns(names))
-
-
 def in_order(table: pa.Table) -> list[str]:
     return sorted(map(str, table.to_pylist()))
+
+
+def scanned(store: str, request: Request, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    return scan(store, TABLE, request.with_columns(names))
 
 
 @few
@@ -193,15 +179,10 @@ def test_some_columns_of_some_rows_are_those_of_the_whole_table(happened, data):
     for kind in TableKind:
         request = Request(kind)
         whole = read(store, TABLE, request)
-        columns = data.draw(
-            st.lists(st.sampled_from(whole.column_names), unique=True), label=f"{kind} columns"
-        )
-        condition = data.draw(conditions(kind, world), label=f"{kind} condition")
+        columns = data.draw(st.lists(st.sampled_from(whole.column_names), unique=True))
+        condition = data.draw(conditions(kind, world))
 
-        dataset = TableDataset(
-            request.schema,
-            partial(_scanned, store, request),
-        )
+        dataset = TableDataset(request.schema, partial(scanned, store, request))
         found = dataset.to_table(columns=columns, filter=condition)
 
         expected = whole if condition is None else whole.filter(condition)
@@ -234,31 +215,13 @@ def test_the_feed_of_some_batches_is_what_the_whole_feed_has_of_them(happened, d
     batches = [snapshot.batch for snapshot in world.snapshots if snapshot.batch is not None]
     if not batches:
         return
-    first = data.draw(st.integers(0, len(batches) - 1), label="first")
-    last = data.draw(st.integers(first, len(batches) - 1), label="last")
+    first = data.draw(st.integers(0, len(batches) - 1))
+    last = data.draw(st.integers(first, len(batches) - 1))
+    read_feed = partial(read_versions, store, TABLE, read_change_feed=True)
 
-    some = read_versions(
-        store, TABLE, read_change_feed=True, change_start_batch_id=batches[first],
-        change_end_batch_id=batches[last],
-    )  # fmt: skip
+    some = read_feed(change_start_batch_id=batches[first], change_end_batch_id=batches[last])
 
-    whole = read_versions(store, TABLE, read_change_feed=True)
+    whole = read_feed()
     wanted = pc.is_in(whole["batch"], value_set=pa.array(batches[first : last + 1], pa.string()))
     changes = some.filter(pc.is_in(some["batch"], value_set=pa.array(batches, pa.string())))
     assert in_order(changes) == in_order(whole.filter(wanted))
-
-
-@few
-@given(happened=steps)
-def test_batches_and_letters_are_those_that_are_listed(happened):
-    store = new_memory_store()
-    world_in(store, happened)
-
-    batches = {row["batch"]: row for row in read_batches(store, TABLE).to_pylist()}
-    letters = {row["message_id"]: row for row in read_letters(store, TABLE).to_pylist()}
-
-    listed = (said(store, "batches") or {})["batches"]
-    assert {each["batch_id"]: each["status"] for each in listed} == {
-        name: row["status"] for name, row in batches.items()
-    }
-    assert {each["message_id"] for each in (said(store, "letters") or {})["letters"]} == set(letters)
