@@ -266,7 +266,7 @@ async def give_up(table: Table, registration: Registration, now: int) -> Registr
 
 async def take_out(table: Table, registration: Registration) -> None:
     """Delete the row of an attempt without documents. Costs one request. Raises `ConcurrencyConflictError`."""
-    await _write(table, registration.key, registration.taken_out().operation())
+    await _write(table, registration.key, registration.taken_out())
 
 
 async def _write(table: Table, key: str, change: Operation) -> tuple[str, ...]:

@@ -314,7 +314,7 @@ async def store_entity(table: Table, entity: Entity) -> Entity:
         kept, includes = entity.letters.changed(entity.refused)
         entity = replace(entity, letters=kept, letter_rows=len(kept.rows), refused=None)
     change = typed.written(ENTITY, entity.properties(), entity.etag)
-    changes = [change, *(include.operation() for include in includes)]
+    changes = [change, *includes]
     try:
         (etag, *_) = await table.transact(entity.key, changes)
     except RowError as error:
