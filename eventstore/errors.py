@@ -13,7 +13,6 @@ EventStoreError
 ├── ConcurrencyConflictError      another writer has changed the stream
 ├── DuplicateEventError           the stream already has an event with this id
 ├── IncludeConflictError          an included row is not as the caller expected
-├── PartialWriteError             a write in parts failed after some were stored
 ├── DamagedRowError               a stored row is corrupt or missing
 └── RowError                      one operation of a transaction was refused
     ├── RowExistsError            insert of an existing row
@@ -127,28 +126,6 @@ class IncludeConflictError(EventStoreError):
     stream: str
     row_key: str
     detail: str
-
-
-@dataclass(eq=False, repr=False)
-class PartialWriteError(EventStoreError):
-    """Raised when one transaction of a write in parts failed; its error is the cause."""
-
-    stream: str
-    first_version: int | None
-    """Version of the first stored event; None if none is stored and any version was expected."""
-    stored: int
-    """Number of stored events."""
-    uncertain: int
-    """Number of further events that may be stored, as the outcome of their transaction is unknown."""
-    total: int
-
-    def __str__(self) -> str:
-        stored = "none is known to be stored"
-        if self.stored:
-            first = self.first_version or 1
-            stored = f"the first {self.stored} are stored, as versions {first} to {first + self.stored - 1}"
-        uncertain = f", and the next {self.uncertain} may be" if self.uncertain else ""
-        return f"Of {self.total} events for the stream at {self.stream}, {stored}{uncertain}."
 
 
 @dataclass(eq=False, repr=False)

@@ -110,7 +110,7 @@ def sent_bytes(partition_key: str, operation: Operation, properties: Mapping[str
     return size
 
 
-def prepare_row(properties: Mapping[str, Value | None]) -> tuple[dict[str, Value], int]:
+def prepare_row(properties: Properties) -> tuple[dict[str, Value], int]:
     """Check the properties of a row. Return a copy to store, and the size in bytes of the row without its keys."""
     prepared: dict[str, Value] = {}
     size = _ROW_BYTES

@@ -118,33 +118,31 @@ class Operation:
 
     verb: Verb
     row_key: str
-    properties: Mapping[str, Value | None] = field(default_factory=dict)
+    properties: Properties = field(default_factory=dict)
     etag: str | None = None
 
     @classmethod
-    def insert(cls, row_key: str, properties: Mapping[str, Value | None]) -> Self:
+    def insert(cls, row_key: str, properties: Properties) -> Self:
         """Insert a row. The operation is refused if the row exists."""
         return cls(Verb.INSERT, row_key, properties)
 
     @classmethod
-    def replace(
-        cls, row_key: str, properties: Mapping[str, Value | None], etag: str | None = ANY_ETAG
-    ) -> Self:
+    def replace(cls, row_key: str, properties: Properties, etag: str | None = ANY_ETAG) -> Self:
         """Replace all properties of an existing row."""
         return cls(Verb.REPLACE, row_key, properties, etag)
 
     @classmethod
-    def merge(cls, row_key: str, properties: Mapping[str, Value | None], etag: str | None = ANY_ETAG) -> Self:
+    def merge(cls, row_key: str, properties: Properties, etag: str | None = ANY_ETAG) -> Self:
         """Set some properties of an existing row."""
         return cls(Verb.MERGE, row_key, properties, etag)
 
     @classmethod
-    def insert_or_replace(cls, row_key: str, properties: Mapping[str, Value | None]) -> Self:
+    def insert_or_replace(cls, row_key: str, properties: Properties) -> Self:
         """Insert a row, or replace the existing one."""
         return cls(Verb.INSERT_OR_REPLACE, row_key, properties)
 
     @classmethod
-    def insert_or_merge(cls, row_key: str, properties: Mapping[str, Value | None]) -> Self:
+    def insert_or_merge(cls, row_key: str, properties: Properties) -> Self:
         """Insert a row, or set some properties of the existing one."""
         return cls(Verb.INSERT_OR_MERGE, row_key, properties)
 

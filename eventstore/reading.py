@@ -56,6 +56,11 @@ class StreamSlice(Generic[StreamT_co]):
     events: tuple[RecordedEvent, ...]
     is_end_of_stream: bool
 
+    @property
+    def has_events(self) -> bool:
+        """Whether the slice has an event."""
+        return bool(self.events)
+
 
 @dataclass(frozen=True, slots=True)
 class StreamWriteResult(Generic[StreamT_co]):
@@ -177,11 +182,8 @@ def _repeated(
                 etag, missing = error.args
                 if etag is not None and etag == promised:
                     # Truncation changes the header before it deletes events: same header, so the row is corrupt.
-                    row_key, problem = (
-                        partition.event(missing),
-                        "is missing, although the stream's header promises it",
-                    )
-                    raise DamagedRowError(partition.key, row_key, problem) from None
+                    problem = "is missing, although the stream's header promises it"
+                    raise DamagedRowError(partition.key, partition.event(missing), problem) from None
                 promised = etag
             if failures < READ_ATTEMPTS:
                 await pause(partition.table, failures)
@@ -259,9 +261,7 @@ class Reader(Generic[StreamT]):
 
     async def events(self, stream: header.StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
         """Read the events `first` to `last` of a stream that was read. Raises `StreamTruncatedError`."""
-        if first < stream.first_version:
-            raise StreamTruncatedError(str(stream.partition), first)
-        events = await self._read(stream, first, last)
+        events = () if first < stream.first_version else await self._read(stream, first, last)
         if len(events) <= last - first:
             raise StreamTruncatedError(str(stream.partition), first + len(events))
         return events

@@ -110,28 +110,6 @@ class Stream(StreamValue):
         return await write(writing.Draft.of(events, includes, properties), stream, expected)
 
     @classmethod
-    async def write_in_parts(
-        cls,
-        target: Stream | Partition,
-        events: Iterable[EventData],
-        *,
-        expected_version: int | writing.ExpectedVersion | None = None,
-        properties: Mapping[str, Value | None] | None = None,
-        idempotent: bool = False,
-    ) -> reading.StreamWriteResult[Stream]:
-        """Append more events than fit into one transaction, in as few transactions as possible.
-
-        Each transaction is atomic, the whole write is not. The last one sets the properties. All transactions are
-        checked before the first is sent. Costs one request per transaction, plus the extra ones of `write`.
-
-        Raises `PartialWriteError` if some events are or may be stored, otherwise as `write` does. Repeating an
-        `idempotent` write continues where it stopped.
-        """
-        stream, expected = _position(target, expected_version)
-        own = None if properties is None else stream_properties(properties)
-        return await writing.append_in_parts(tuple(events), stream, expected, own, idempotent=idempotent)
-
-    @classmethod
     async def set_properties(
         cls, stream: Stream, properties: Mapping[str, Value | None], includes: Iterable[Include] = ()
     ) -> Stream:

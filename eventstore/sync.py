@@ -50,7 +50,6 @@ class BlockingStore:
     try_open_with = _blocking(Stream.try_open_with)
     exists = _blocking(Stream.exists)
     write = _blocking(Stream.write)
-    write_in_parts = _blocking(Stream.write_in_parts)
     set_properties = _blocking(Stream.set_properties)
     read = _blocking(Stream.read)
     try_read = _blocking(Stream.try_read)

@@ -73,36 +73,29 @@ class Draft:
 
     def operations(self, stream: StreamValue) -> list[Operation]:
         """Return the operations for header, events, ids and includes. Raises `DuplicateEventError` for equal ids."""
-        version = stream.version
-        head = header.header_operation(stream, version + len(self.events), self.properties, keep=self.keep)
-        events = _event_operations(stream.partition, version, self.events)
-        return [head, *events, *self.includes]
-
-
-def _event_operations(partition: Partition, version: int, events: Sequence[EventData]) -> list[Operation]:
-    operations: list[Operation] = []
-    ids: set[str] = set()
-    for event in events:
-        version += 1
-        operations.append(Operation.insert(partition.event(version), {VERSION: version, **event.properties}))
-        if event.id is None:
-            continue
-        event_id = event.id.value
-        if event_id in ids:
-            raise DuplicateEventError(str(partition), event_id)
-        ids.add(event_id)
-        operations.append(Operation.insert(partition.event_id(event_id), {VERSION: version}))
-    return operations
+        partition, last = stream.partition, stream.version + len(self.events)
+        operations = [header.header_operation(stream, last, self.properties, keep=self.keep)]
+        ids: set[str] = set()
+        for version, event in enumerate(self.events, stream.version + 1):
+            row = {VERSION: version, **event.properties}
+            operations.append(Operation.insert(partition.event(version), row))
+            if event.id is None:
+                continue
+            event_id = event.id.value
+            if event_id in ids:
+                raise DuplicateEventError(str(partition), event_id)
+            ids.add(event_id)
+            operations.append(Operation.insert(partition.event_id(event_id), {VERSION: version}))
+        return [*operations, *self.includes]
 
 
 def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tuple[Include, ...]:
-    """Return all includes of a write, combined into one per row. Raises `ValueError` for a row of a stream itself."""
-    all_ = [include for event in events for include in event.includes]
-    all_.extend(includes)
+    """Return all includes of a write. Raises `ValueError` for a row that belongs to a stream."""
+    all_ = (*[include for event in events for include in event.includes], *includes)
     for include in all_:
         if _STREAM_ROW.match(include.row_key):
             raise ValueError(f"The row {include.row_key!r} belongs to a stream and cannot be included.")
-    return header.combine(all_) if all_ else ()
+    return all_
 
 
 async def transact(partition: Partition, operations: Sequence[Operation]) -> tuple[str, ...]:
@@ -198,8 +191,12 @@ async def append_once(draft: Draft, target: StreamT, expected: Expected) -> Stre
         if isinstance(error, StoreUnavailableError) and not error.outcome_unknown:
             raise
         partition, events = target.partition, draft.events
+        if isinstance(expected, ExpectedVersion):
+            before = None if expected.is_open else 0
+        else:
+            before = target.version if expected is None else expected
         first = await _version_of(partition, events[0])
-        if first is None or _first_version(target, expected) not in (None, first):
+        if first is None or before not in (None, first - 1):
             raise
         for version, event in enumerate(events[1:], first + 1):
             if await _version_of(partition, event) != version:
@@ -213,14 +210,6 @@ async def append_once(draft: Draft, target: StreamT, expected: Expected) -> Stre
             raise
         recorded = tuple([replace(before, id=event.id) for before, event in pairs])
         return StreamWriteResult(slice_.stream, recorded, repeated=True)
-
-
-def _first_version(target: StreamValue, expected: Expected) -> int | None:
-    if expected is None:
-        return target.version + 1
-    if isinstance(expected, ExpectedVersion):
-        return None if expected.is_open else 1
-    return expected + 1
 
 
 async def _version_of(partition: Partition, event: EventData) -> int | None:
@@ -239,81 +228,6 @@ def same_values(stored: Properties, given: Properties) -> bool:
     return stored.keys() == prepared.keys() and all(
         bits(stored[name]) == bits(value) for name, value in prepared.items()
     )
-
-
-async def append_in_parts(
-    events: Sequence[EventData],
-    target: StreamT,
-    expected: Expected,
-    properties: Properties | None,
-    *,
-    idempotent: bool,
-) -> StreamWriteResult[StreamT]:
-    """Write several transactions; the last sets the stream's properties. Raises as `Stream.write_in_parts` does."""
-    write = append_once if idempotent else append
-    first = _first_version(target, expected)
-    results: list[StreamWriteResult[StreamT]] = []
-    stored = 0
-    for draft in _parts(events, target, properties):
-        try:
-            result = await write(draft, target, expected)
-        except errors.EventStoreError as error:
-            is_unknown = isinstance(error, StoreUnavailableError) and error.outcome_unknown
-            uncertain = len(draft.events) if is_unknown else 0
-            if not stored and not uncertain:
-                raise
-            raise errors.PartialWriteError(
-                str(target.partition), first, stored, uncertain, len(events)
-            ) from error
-        results.append(result)
-        stored += len(result.events)
-        first = first or result.events[0].version
-        # A part that was already stored may be followed by others: the next part belongs after its last event.
-        target, last = result.stream, result.events[-1].version
-        expected = None if target.version == last else last
-    return StreamWriteResult(
-        target,
-        tuple([event for result in results for event in result.events]),
-        tuple([include for result in results for include in result.includes]),
-        repeated=all(result.repeated for result in results),
-    )
-
-
-def _parts(events: Sequence[EventData], target: StreamValue, properties: Properties | None) -> list[Draft]:
-    # The split depends only on the arguments, so that a repeated write is split the same way.
-    key = target.partition.key
-    _event_operations(target.partition, target.version, events)  # raises for an id used in two parts
-
-    def size_of(operation: Operation) -> int:
-        return limits.sent_bytes(key, operation, limits.prepare_row(operation.properties)[0])
-
-    headers = [target.properties or header.NO_PROPERTIES, properties or header.NO_PROPERTIES]
-    room = limits.MAX_TRANSACTION_BYTES - limits.AROUND_ALL_BYTES
-    room -= max(size_of(Operation.replace(target.partition.header, {VERSION: 0, **own})) for own in headers)
-    parts: list[list[EventData]] = [[]]
-    count, size = 1, 0
-    for event in events:
-        operations = _event_operations(target.partition, 0, [event])
-        operations.extend(event.includes)
-        event_bytes = sum(map(size_of, operations))
-        if parts[-1] and (count + len(operations) > limits.MAX_OPERATIONS or size + event_bytes > room):
-            parts.append([])
-            count, size = 1, 0
-        parts[-1].append(event)
-        count += len(operations)
-        size += event_bytes
-    drafts = [replace(Draft.of(part), keep=number > 0) for number, part in enumerate(parts)]
-    drafts[-1] = replace(drafts[-1], properties=properties)
-    included: set[str] = set()
-    for draft in drafts:
-        limits.prepare(key, draft.operations(target))
-        rows = {include.row_key for include in draft.includes}
-        if not included.isdisjoint(rows):
-            raise ValueError(
-                f"The row {min(included & rows)!r} is changed by events in different transactions: write them as one."
-            )
-        included |= rows
-    return drafts
 
 
 _CHANGES = limits.MAX_OPERATIONS - 1

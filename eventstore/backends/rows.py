@@ -319,10 +319,6 @@ class Dictionaries:
         self.by_number[dictionary.number] = dictionary
         self.newest[dictionary.kind] = dictionary
 
-    def lacks(self, small: bytes) -> bool:
-        """Return whether the small part of a row needs a dictionary that is not loaded."""
-        return small[1:2] != b"" and small[1] not in self.by_number
-
     def plain(self, small: bytes) -> bytes:
         """Decompress the small part of a row. Return a corrupt part unchanged; decoding it fails."""
         if small[:1] == MARK:

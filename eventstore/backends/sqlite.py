@@ -347,10 +347,6 @@ class Changes(row_format.Changes):
         """The keys of the first row."""
         return self.partition, self.rows[0]
 
-    def packed(self, connection: SqliteConnection) -> tuple[bytes, bytes | None]:
-        """Return the small part, uncompressed, and the large part of the first row."""
-        return row_format.pack(connection.packer, self.properties[0])
-
     def carry_out(self, connection: SqliteConnection) -> tuple[str, ...]:
         """Run all operations, and return the new ETags. Raises the `RowError` of the first refused one."""
         execute, sql, etags = connection.statement.execute, self._table.sql, []
@@ -404,7 +400,7 @@ class SqliteTable(row_format.SqlTable):
             key, etag, written, small, large = row
             if type(small) is bytes and small[:1] == row_format.MARK:
                 dictionaries = self.dictionaries(connection)
-                if dictionaries.lacks(small):  # another process has made one meanwhile
+                if len(small) > 1 and small[1] not in dictionaries.by_number:  # another process has made it
                     dictionaries = self.dictionaries(connection, again=True)
                 yield key, etag, written, dictionaries.plain(small), large
             else:
@@ -504,18 +500,17 @@ class SqliteTable(row_format.SqlTable):
 
     def _compressed(
         self, changes: Sequence[Changes], connection: SqliteConnection
-    ) -> Iterator[tuple[bytes, bytes | None]]:
+    ) -> Sequence[tuple[bytes, bytes | None]]:
         """Return the compressed small part and the large part of each row. Trains missing and stale dictionaries."""
-        parts = [each.packed(connection) for each in changes]
+        parts = [row_format.pack(connection.packer, each.properties[0]) for each in changes]
         by_kind: defaultdict[str, list[int]] = defaultdict(list)
         for number, each in enumerate(changes):
             by_kind[kind_of(*each.place)].append(number)
-        smalls = [small for small, _ in parts]
         for kind, numbers in by_kind.items():
-            rows = [smalls[number] for number in numbers]
-            for number, small in zip(numbers, self._compressed_rows(kind, rows, connection), strict=True):
-                smalls[number] = small
-        return zip(smalls, [large for _, large in parts], strict=True)
+            rows = self._compressed_rows(kind, [parts[number][0] for number in numbers], connection)
+            for number, small in zip(numbers, rows, strict=True):
+                parts[number] = small, parts[number][1]
+        return parts
 
     def _compressed_rows(
         self, kind: str, rows: Sequence[bytes], connection: SqliteConnection

@@ -80,7 +80,6 @@ WHAT_TO_DO = {
     "ConcurrencyConflictError": "Read the stream again, decide again, and write.",
     "DuplicateEventError": "The event is stored already: usually this means that the work is done.",
     "IncludeConflictError": "Read the row again, decide again, and write.",
-    "PartialWriteError": "Read the stream, and write what is missing.",
     "DamagedRowError": "Restore the row from an export.",
     "RowError": "Read the row again, decide again, and write.",
     "RowExistsError": "Read the row: another writer was first.",

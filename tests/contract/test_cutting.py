@@ -20,7 +20,7 @@ from eventstore import (
     StreamTruncatedError,
     list_streams,
 )
-from tests.support.streams import collect, disturbed, event, events_with_ids, lost, versions
+from tests.support.streams import collect, disturbed, event, events_with_ids, lost, versions, write_all
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ FIRST_TRANSACTION, CALLS = 3, 6
 
 @pytest.fixture
 def long_stream(run, partition):
-    return run(Stream.write_in_parts(partition, events_with_ids(1, 245), expected_version=0)).stream
+    return run(write_all(partition, events_with_ids(1, 245)))
 
 
 class CrashedError(Exception):
@@ -313,7 +313,7 @@ def test_an_empty_stream_is_deleted_and_a_missing_one_is_not(run, partition, con
 @pytest.mark.parametrize("transaction", [1, 2, 3])
 @pytest.mark.parametrize("arrives", [False, True])
 def test_a_deletion_that_was_broken_off_is_finished(run, table, partition, contents, transaction, arrives):
-    run(Stream.write_in_parts(partition, events_with_ids(1, 140), expected_version=0))
+    run(write_all(partition, events_with_ids(1, 140)))
 
     with pytest.raises(StoreUnavailableError):
         run(Stream.delete(disturbed(table, **lost(transaction, arrives=arrives))))

@@ -89,16 +89,6 @@ def test_a_write_that_did_not_arrive_is_made_by_a_repetition(run, proxy, partiti
     assert len(run(Stream.read(partition)).events) == 2
 
 
-def test_a_write_in_parts_gets_through_a_service_that_fails_all_the_time(run, proxy, partition):
-    proxy.faults = [Fault.BUSY_AFTER, Fault.HANG_UP_AFTER, Fault.BUSY_BEFORE, Fault.BUSY_AFTER] * 2
-
-    run(Stream.write_in_parts(partition, events_with_ids(1, 200), expected_version=0, idempotent=True))
-
-    found = run(Stream.read(partition))
-    assert [event.properties["N"] for event in found.events] == list(range(1, 201))
-    assert found.stream.version == 200
-
-
 @pytest.mark.parametrize("fault", [*FAULTS_AFTER, Fault.HANG_UP_BEFORE])
 @pytest.mark.parametrize("change", [Operation.replace, Operation.merge, Operation.insert])
 def test_a_change_of_one_row_has_an_unknown_outcome(run, proxy, partition, fault, change):

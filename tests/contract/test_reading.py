@@ -26,7 +26,7 @@ from eventstore import (
     Value,
 )
 from eventstore.reading import READ_ATTEMPTS
-from tests.support.streams import collect, disturbed, event, events, versions
+from tests.support.streams import collect, disturbed, event, events, versions, write_all
 
 OWN: dict[str, Value | None] = {"Owner": "me", "Limit": 3}
 ALL = list(range(1, 8))
@@ -218,7 +218,7 @@ def test_events_that_were_read_can_be_pickled_copied_hashed_and_written_as_json(
 @pytest.fixture
 def long_stream(run, partition):
     """Give a stream with 2,500 events."""
-    return run(Stream.write_in_parts(partition, events(1, 2500), expected_version=0)).stream
+    return run(write_all(partition, events(1, 2500)))
 
 
 @pytest.mark.parametrize(

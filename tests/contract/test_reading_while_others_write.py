@@ -6,14 +6,14 @@ import pytest
 
 from eventstore import ConcurrencyConflictError, Stream
 from eventstore.reading import READ_ATTEMPTS
-from tests.support.streams import disturbed, event, events, versions
+from tests.support.streams import disturbed, event, events, versions, write_all
 
 VERSIONS = 1188
 
 
 @pytest.fixture
 def stream(run, partition):
-    return run(Stream.write_in_parts(partition, events(1, VERSIONS), expected_version=0)).stream
+    return run(write_all(partition, events(1, VERSIONS)))
 
 
 async def append(partition):

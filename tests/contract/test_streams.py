@@ -126,7 +126,6 @@ def test_a_write_with_a_restored_value_keeps_what_is_not_known(run, watched, cut
 REPLACING = [
     lambda stream: Stream.set_properties(stream, {"Owner": "you"}),
     lambda stream: Stream.write(stream, event(9), properties={"Owner": "you"}),
-    lambda stream: Stream.write_in_parts(stream, events(9, 108), properties={"Owner": "you"}),
     lambda stream: Stream.truncate(stream, 6, {"Owner": "you"}),
 ]
 

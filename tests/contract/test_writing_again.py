@@ -1,4 +1,4 @@
-"""Writes that are repeated because their answer was lost, and writes in parts, of which some may be stored."""
+"""Writes that are repeated because their answer was lost."""
 
 from datetime import UTC, datetime
 from uuid import UUID
@@ -8,23 +8,18 @@ import pytest
 from eventstore import (
     ConcurrencyConflictError,
     DuplicateEventError,
-    EventData,
     ExpectedVersion,
     Include,
     IncludeConflictError,
     Int64,
-    InterceptedTable,
     Operation,
-    PartialWriteError,
-    Partition,
-    PayloadTooLargeError,
     StoreUnavailableError,
     Stream,
     Value,
 )
-from tests.support.streams import disturbed, event, events, events_with_ids, lost, versions
+from tests.support.streams import disturbed, event, lost, versions
 
-ANY, KIB = ExpectedVersion.ANY, 1024
+ANY = ExpectedVersion.ANY
 ALL_TYPES: dict[str, Value] = {
     "Text": "text",
     "Flag": True,
@@ -193,177 +188,3 @@ def test_another_writer_with_the_same_ids_and_other_contents_is_a_conflict(run, 
         write(run, disturbed(table, before=be_faster), event(3, {"Clock": 2}, id="id-3"), expected=2)
 
     assert run(Stream.read(partition, 3)).events[0].properties["Clock"] == 1
-
-
-# More events than a transaction takes: in parts when that is asked for, and never otherwise.
-
-
-def write_parts(run, target, given, expected=0, **options):
-    return run(Stream.write_in_parts(target, given, expected_version=expected, **options))
-
-
-@pytest.fixture
-def watched(table):
-    return InterceptedTable(table)
-
-
-@pytest.fixture
-def place(watched):
-    return Partition(watched, "orders-7")
-
-
-def binaries(number):
-    return {f"P{index}": b"x" * 64 * KIB for index in range(number)}
-
-
-@pytest.mark.parametrize(
-    ("given", "transactions"),
-    [
-        (events_with_ids(1, 49), 1),
-        (events(1, 300), 4),
-        ([EventData(binaries(15)) for _ in range(7)], 3),  # a row of 960 KiB is sent as 1.25 MiB
-        ([EventData({"N": n}, includes=[Include.insert(f"row-{n}", {"N": n})]) for n in range(1, 121)], 3),
-    ],
-    ids=["what fits", "many", "large", "with includes"],
-)
-def test_events_are_as_few_transactions_as_possible_and_take_their_includes_with_them(
-    run, table, watched, place, given, transactions
-):
-    result = write_parts(run, place, iter(given))
-
-    assert watched.counts == {"transact": transactions}
-    assert versions(result) == list(range(1, len(given) + 1))
-    assert run(Stream.open(place)) == result.stream
-    assert [each.properties for each in run(Stream.read(place)).events] == [each.properties for each in given]
-    assert len(result.includes) == sum(len(each.includes) for each in given)
-    for include in result.includes:
-        assert run(table.get("orders-7", include.row_key)).etag == include.etag
-
-
-@pytest.mark.parametrize(
-    ("provisioned", "options", "number", "counts"),
-    [
-        (True, {"expected": None}, 8, {"transact": 2}),  # the header takes 0.84 MiB of the 4, an event 0.67
-        (
-            True,
-            {"expected": ANY},
-            10,
-            {"get": 1, "transact": 2},
-        ),  # the header's properties stay where they are
-        (False, {"properties": binaries(10)}, 5, {"transact": 2}),
-    ],
-)
-def test_properties_take_room_in_each_part_only_if_they_are_given(
-    run, watched, place, provisioned, options, number, counts
-):
-    target = run(Stream.provision(place, binaries(10))) if provisioned else place
-    watched.counts.clear()
-
-    write_parts(
-        run, place if options.get("expected") else target, [EventData(binaries(8))] * number, **options
-    )
-
-    assert watched.counts == counts
-    assert versions(run(Stream.read(place))) == list(range(1, number + 1))
-    assert run(Stream.open(place)).properties == binaries(10)
-
-
-def test_stream_properties_are_set_with_the_last_part(run, table, partition):
-    async def look(name, *_call):
-        if name == "transact":
-            stream = await Stream.try_open(partition)
-            seen.append(stream and stream.properties)
-
-    seen: list[object] = []
-    stream = run(Stream.provision(partition, {"Owner": "me"}))
-    watched = Stream(disturbed(table, before=look), stream.etag, 0, 1, stream.properties)
-
-    result = run(Stream.write_in_parts(watched, events_with_ids(1, 100), properties={"Done": True}))
-
-    assert seen == [{"Owner": "me"}] * 3
-    assert run(Stream.open(partition)) == Stream(partition, result.stream.etag, 100, 1, {"Done": True})
-
-
-@pytest.mark.parametrize("expected", [3, ExpectedVersion.EMPTY])
-def test_a_stream_that_is_not_as_expected_is_a_conflict_and_nothing_is_stored(
-    run, partition, stream, refuses, expected
-):
-    with refuses(ConcurrencyConflictError):
-        write_parts(run, partition, events_with_ids(1, 100), expected)
-
-
-@pytest.mark.parametrize(
-    ("last", "error"),
-    [
-        ([EventData({"P": b"x" * (64 * KIB + 1)})], PayloadTooLargeError),
-        (
-            [EventData({}, includes=[Include.insert(str(number), {}) for number in range(99)])],
-            PayloadTooLargeError,
-        ),
-        (events_with_ids(1, 1), DuplicateEventError),
-        ([EventData({}, includes=[Include.insert_or_replace("row", {"N": 2})])], ValueError),
-    ],
-    ids=["a large event", "too many includes", "an id in two parts", "a row in two parts"],
-)
-def test_all_parts_are_checked_before_the_first_is_sent(run, watched, place, last, error):
-    first = EventData({}, includes=[Include.insert_or_replace("row", {"N": 1})])
-
-    with pytest.raises(error):
-        write_parts(run, place, [first, *events_with_ids(1, 100), *last])
-    with pytest.raises(ValueError, match="at least one event"):
-        write_parts(run, place, [])
-
-    assert watched.calls == 0
-
-
-@pytest.mark.parametrize(
-    ("part", "arrives", "expected", "facts", "stored"),
-    [
-        (2, False, 0, (1, 49, 49, 200), 49),
-        (2, True, 0, (1, 49, 49, 200), 98),
-        (1, True, ANY, (None, 0, 49, 200), 49),
-        (2, False, ANY, (1, 49, 49, 200), 49),
-    ],
-)
-def test_a_part_with_an_unknown_outcome_says_what_is_stored_and_what_may_be(
-    run, table, partition, part, arrives, expected, facts, stored
-):
-    with pytest.raises(PartialWriteError) as raised:
-        write_parts(run, disturbed(table, **lost(part, arrives=arrives)), events_with_ids(1, 200), expected)
-
-    assert raised.value.args == ("orders-7", *facts)
-    assert isinstance(raised.value.__cause__, StoreUnavailableError)
-    assert run(Stream.open(partition)).version == stored
-
-
-def test_a_part_that_someone_else_is_in_the_way_of_says_what_is_stored(run, table, partition):
-    async def come_between(name, *_call):
-        if name == "transact" and seen.table.counts["transact"] == 3:
-            await Stream.write(partition, event(0), expected_version=ANY)
-
-    seen = disturbed(table, before=come_between)
-
-    with pytest.raises(PartialWriteError) as raised:
-        write_parts(run, seen, events_with_ids(1, 200))
-
-    assert raised.value.args == ("orders-7", 1, 98, 0, 200)
-    assert isinstance(raised.value.__cause__, ConcurrencyConflictError)
-
-
-@pytest.mark.parametrize("expected", [0, ANY])
-@pytest.mark.parametrize("part", [1, pytest.param(2, marks=pytest.mark.thorough), 3])
-@pytest.mark.parametrize("arrives", [False, True])
-def test_an_idempotent_write_goes_on_where_it_stopped(run, table, partition, expected, part, arrives):
-    given = events_with_ids(1, 101)
-
-    try:
-        write_parts(run, disturbed(table, **lost(part, arrives=arrives)), given, expected, idempotent=True)
-        assert arrives
-    except (PartialWriteError, StoreUnavailableError):
-        assert not arrives
-    result = write_parts(run, partition, given, expected, idempotent=True)
-
-    assert versions(result) == list(range(1, 102))
-    found = run(Stream.read(partition))
-    assert [each.properties["N"] for each in found.events] == list(range(1, 102))
-    assert write_parts(run, partition, given, expected, idempotent=True).repeated

@@ -1,10 +1,10 @@
 """Small streams, and what disturbs those who use them: for the tests of the event store."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from eventstore import EventData, InterceptedTable, Partition, StoreUnavailableError, Table, Value
+from eventstore import EventData, InterceptedTable, Partition, StoreUnavailableError, Stream, Table, Value
 
 NOTHING: Mapping[str, Value] = MappingProxyType({})
 
@@ -20,6 +20,14 @@ def events(first: int, last: int) -> list[EventData]:
 
 def events_with_ids(first: int, last: int) -> list[EventData]:
     return [event(number, id=f"id-{number}") for number in range(first, last + 1)]
+
+
+async def write_all(partition: Partition, given: Sequence[EventData]) -> Stream:
+    """Write any number of events to a new stream."""
+    stream = Stream(partition)
+    for start in range(0, len(given), 49):
+        stream = (await Stream.write(stream, *given[start : start + 49])).stream
+    return stream
 
 
 def versions(found: Any) -> list[int]:

@@ -25,8 +25,6 @@ EXAMPLES = [
     errors.ConcurrencyConflictError("orders|7", "its header has been changed"),
     errors.DuplicateEventError("orders|7", "id"),
     errors.IncludeConflictError("orders|7", "row", "exists already"),
-    errors.PartialWriteError("orders|7", 4, 98, 49, 200),
-    errors.PartialWriteError("orders|7", None, 0, 49, 200),
     *[kind("row", 2) for kind in (errors.RowError, errors.RowExistsError, errors.RowNotFoundError)],
     errors.RowChangedError("row", 2),
     *[each("one sentence") for each in vars(handlers.errors).values() if isinstance(each, type)],
