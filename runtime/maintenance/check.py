@@ -286,9 +286,8 @@ class _LedgerCheck(RowsCheck):
         else:
             record = ledger.read_record(row)
             marker = ledger.past_marker(record) if record.is_finished else ledger.began(record)
-            properties = {name: value for name, value in marker.properties.items() if value is not None}
             of_record = (record.number, record.algorithm, record.is_reprocessing)
-            self._batches[row.row_key] = _Batch(marker.row_key, properties, *of_record)
+            self._batches[row.row_key] = _Batch(marker.row_key, marker.properties, *of_record)
 
     def compare(self) -> None:
         if self._counter is not None:
