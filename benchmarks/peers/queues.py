@@ -97,8 +97,9 @@ def dbos(broker: str, topic: str, folder: str) -> None:
     import sqlalchemy as sa  # noqa: PLC0415
     from dbos import DBOS, KafkaMessage, SQLAlchemyDatasource  # noqa: PLC0415
 
-    files: Any = {"name": "queues", "system_database_url": f"sqlite:///{folder}/system.sqlite"}
-    DBOS(config={**files, "kafka_queue_polling_interval_sec": 0.01})  # a second by default
+    config: Any = {"name": "queues", "system_database_url": f"sqlite:///{folder}/system.sqlite"}
+    config["kafka_queue_polling_interval_sec"] = 0.01  # a second by default
+    DBOS(config=config)
     source = SQLAlchemyDatasource.create(f"sqlite:///{folder}/states.sqlite")
     states = sa.Table(
         "states",
