@@ -29,12 +29,7 @@ def lint(
         ),
     ] = None,
     *,
-    app: str = option(
-        "Check the handlers of this App if there is no TARGET.",
-        default="",
-        metavar="MODULE:ATTRIBUTE",
-        group="",
-    ),
+    app: str = option("The App to check without a TARGET.", default="", metavar="MODULE:ATTRIBUTE", group=""),
     rules: bool = flag("Only list the rules."),
     notes: bool = flag("Print all notes, including draws that senders could predict."),
     as_json: AsJson = False,
@@ -72,7 +67,7 @@ def lint(
         raise UsageError(f"There is no handler in {', '.join(targets)}: use the module that defines it.")
     found = counted(len(report.findings), "finding") if report.findings else "Nothing found"
     where = f"{counted(report.handlers, 'handler')}, {counted(report.files, 'file')}"
-    shown = [each for each in report.notes if notes or each.rule.code != "CM206"]
+    shown = [each for each in report.notes if notes or each.rule.code != "CM206"]  # predictable draws
     noted = f", {counted(len(shown), 'note')}" if shown else ""
     screen.put(report.document(), *map(str, (*report.findings, *shown)), f"{found}{noted} in {where}.")
     if report.findings:
@@ -82,7 +77,7 @@ def lint(
 def _targets(spec: str) -> Iterator[Target]:
     path = Path(spec)
     if path.is_dir() and not (path.name and path.with_suffix(".py").exists()):
-        # Neither installed, cached nor hidden code is the user's.
+        # Installed, cached and hidden code is not the user's.
         hidden = re.compile(r"(^|/)(node_modules|site-packages|__pycache__|\.[^/]*)/|(^|/)\.[^/]*$")
         found = (file for file in path.rglob("*.py") if not hidden.search(str(file.relative_to(path))))
         files = sorted(filter(Path.is_file, found))
