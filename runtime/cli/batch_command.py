@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 
 _given: ContextVar[Sequence[str] | None] = ContextVar("arguments", default=None)
-
 _STORES = ("--store", "--auxiliary-store", "--publish", "--to", "--keys", "--header")
 
 
@@ -95,9 +94,6 @@ def _shown(word: str) -> str:
     return f"{option}=..." if equals and option in _STORES else "..."
 
 
-GROUPS_SHOWN = 10
-
-
 def counts_text(counts: Mapping[str, int]) -> str:
     """Format the counts of a batch on one line."""
     return ", ".join(
@@ -123,7 +119,7 @@ class BatchReport:
 
         counts = count_outcomes(result.outcomes)
         has_dead = any(each.status == Status.DEAD_LETTER for each in counts)
-        dead = dead_letter_groups(result.outcomes, GROUPS_SHOWN) if has_dead else []
+        dead = dead_letter_groups(result.outcomes, 10) if has_dead else []
         return cls(result.record, result.was_published, counts, dead)
 
     @property

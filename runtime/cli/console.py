@@ -111,7 +111,7 @@ def _tell(console: Console, sentence: str, text: Text, **fields: object) -> None
         console.print(text, soft_wrap=True)
 
 
-LINE_EVERY_SECONDS = 10.0
+_LINE_SECONDS = 10.0
 
 
 class StepProgress:
@@ -176,7 +176,7 @@ class StepProgress:
         line = Text(f"{self._sentence}: {done:,}{of} {unit}{rate}")
         if self._status is not None:
             self._status.update(line)
-        elif now - self._said >= LINE_EVERY_SECONDS:
+        elif now - self._said >= _LINE_SECONDS:
             self._said = now
             _tell(self._console, line.plain, line, **self.fields)
 

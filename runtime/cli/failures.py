@@ -75,15 +75,11 @@ def logging_to(path: Path) -> Iterator[None]:
         handler.close()
 
 
-FAILED = 1
-WRONG_USAGE = 2
-TOO_MANY_DEAD_LETTERS = 3
-INTERRUPTED = 130
-TERMINATED = 143
-
+FAILED, WRONG_USAGE, TOO_MANY_DEAD_LETTERS, INTERRUPTED, TERMINATED = 1, 2, 3, 130, 143
 _SHOWN = 10
 _EXPECTED = (RuntimeFailure, EventStoreError, HandlersError)
 _OF_TYPER = (typer.Exit, typer.Abort, typer.BadParameter)
+# Exact types: subclasses are about missing or forbidden things, not about usage.
 _OF_USAGE = (UsageError, AppNotFoundError, StoreUrlError, TableNameError)
 
 
@@ -138,7 +134,6 @@ def exit_code(error: Exception) -> int:
     """Return the exit code for an error."""
     if isinstance(error, BatchHeldBackError):
         return TOO_MANY_DEAD_LETTERS
-    # Compares exact types: subclasses are about missing or forbidden things, not about usage.
     return WRONG_USAGE if type(error) in _OF_USAGE else FAILED
 
 

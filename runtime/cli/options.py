@@ -277,7 +277,6 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 DEFAULT_MASTER = "local[*,4]"
-
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show at most N; 0 shows all.")]

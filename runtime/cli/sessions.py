@@ -135,10 +135,8 @@ def _never_ignored() -> Iterator[None]:
 
 # Halves Java's CPU time for up to 100,000 messages, which end before optimised code pays off.
 SHORT_LIVED = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-
 # The size of a small log: 60,000 messages of the sample as JSON lines, 190,000 as Parquet.
 SMALL_BYTES = 16 * 2**20
-
 _CHOSEN_BY_USER = (
     "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_SUBMIT_OPTS",
 )  # fmt: skip

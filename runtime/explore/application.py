@@ -276,9 +276,7 @@ def render(template: str, document: Document, root: str, query: Mapping[str, str
 
 # The pages.
 
-Redrive = Callable[[Sequence[FoundLetter]], Awaitable[str]]
-"""Redrives dead letters as a batch, and returns the batch id."""
-
+Redrive = Callable[[Sequence[FoundLetter]], Awaitable[str]]  # redrives dead letters, and returns the batch id
 _LOG = logging.getLogger("consistent.explore")
 _EXPECTED = (RuntimeFailure, EventStoreError, HandlersError)
 _INVALID = (UsageError, InvalidKeyError)

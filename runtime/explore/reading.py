@@ -341,12 +341,9 @@ _MOST = 1_200_000  # ids searched for a message, for its causes, and for its out
 _PER_PART = 4_000  # ids that could be searched in the time of opening a part
 _COUNTED = 1_000_000  # a larger batch is not counted
 _PARTS = 60  # of a batch, filtered for one page
-
 _DEPTH, _BREADTH, _NODES = 3, 12, 60  # of the graph
 _DRAWN = ("message_id", "type", "status", OUTPUT_ID, "outputs.list.element.type")
-
 _THREADS = ThreadPoolExecutor(4, "explore")
-
 _DAMAGED = (OSError, LookupError, TypeError, ValueError)  # what reading a damaged file raises
 
 

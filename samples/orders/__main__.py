@@ -21,8 +21,7 @@ FOLDER = Path("orders-output")
 LOG, BATCH, ORDERS = "orders.jsonl", "orders-1", 40
 _HAS_DEAD_LETTERS = 3  # an exit code: the letter to the customer who has moved is rejected
 _CUSTOMERS = ("Ada", "Grace", "Edsger", "Barbara", "Tony")
-_TOP_UP_CENTS = 20_000
-_MOST_CENTS = 9_000
+_TOP_UP_CENTS, _MOST_CENTS = 20_000, 9_000
 
 Row = dict[str, Any]
 
@@ -101,7 +100,6 @@ def write_log(folder: Path) -> None:
 
 
 Told = Generator[dict[str, str], None, None]
-
 HANDLED = sorted({type_ for handler in app.handlers.values() for type_ in handler.routes})
 _OPTIONS = "--app samples.orders:app --store sqlite:///live.db --table orders --documents documents"
 _SERVE = [sys.executable, "-m", "runtime", "serve", *shlex.split(_OPTIONS)]

@@ -36,7 +36,6 @@ SAMPLE = "samples.shooting_range"  # imported by name, because the runtime must 
 FOLDER, TABLE, LOG = Path("demo-output"), "games", "log.parquet"
 STATES = TablePlace(f"sqlite:///{FOLDER}/store.db", TABLE)
 GAMES, MESSAGES, DUPLICATES, SEED = 500, 20_000, 0.1, 1
-
 _MARK = ".made-by-consistent-demo"
 _SETTINGS = {**SHORT_LIVED, "spark.sql.shuffle.partitions": "4"}
 

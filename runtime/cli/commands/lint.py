@@ -12,11 +12,10 @@ import typer
 from handlers.lint import RULES, SourceError, Target, check, locate
 from runtime.cli.checks import check_names, load_app
 from runtime.cli.console import Screen, counted, make_table
+from runtime.cli.failures import FAILED
 from runtime.cli.options import AsJson, argument
 from runtime.errors import UsageError
 from runtime.options import flag, option
-
-FOUND = 1
 
 
 def lint(
@@ -71,7 +70,7 @@ def lint(
     noted = f", {counted(len(shown), 'note')}" if shown else ""
     screen.put(report.document(), *map(str, (*report.findings, *shown)), f"{found}{noted} in {where}.")
     if report.findings:
-        raise typer.Exit(FOUND)
+        raise typer.Exit(FAILED)
 
 
 def _targets(spec: str) -> Iterator[Target]:

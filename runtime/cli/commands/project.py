@@ -47,9 +47,8 @@ def init(
         if os.path.lexists(folder / file):
             raise NotPossibleError(f"{folder / file} exists: use a new folder.")
     try:
-        for file in files:
-            (folder / file).parent.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(text, encoding="utf-8")
     except OSError as error:
         raise NotPossibleError(f"{error.filename} cannot be written: {error.strerror}.") from error

@@ -18,8 +18,6 @@ from runtime.options import REQUIRED, option
 from runtime.serve.options import ServeOptions
 from runtime.telemetry import Lines
 
-_GRACE_SECONDS = 10  # after `--drain`, to disconnect
-
 
 def serve(
     *,
@@ -81,8 +79,8 @@ async def _serve(
 
         def stop() -> None:
             consumer.stop()
-            # A library that hangs, or a handler that ignores signals, must not keep the process.
-            last = threading.Timer(options.drain.total_seconds() + _GRACE_SECONDS, os._exit, (1,))
+            # A library that hangs, or a handler that ignores signals, has ten seconds more, to disconnect.
+            last = threading.Timer(options.drain.total_seconds() + 10, os._exit, (1,))
             last.daemon = True
             last.start()
 

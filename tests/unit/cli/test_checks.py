@@ -75,14 +75,6 @@ def test_a_module_with_the_name_of_a_package_of_ours_is_refused(here, name, file
         assert f"rename it, for example to my_{named.name}." in str(raised.value)
 
 
-@pytest.mark.parametrize("name", PACKAGES)
-def test_a_folder_without_modules_may_have_such_a_name(here, name):
-    (here / name).mkdir()
-    (here / name / "first.jsonl").write_text("{}")
-
-    assert isinstance(load_app("accounts:app"), App)
-
-
 @pytest.mark.parametrize(
     "spec", ["", "accounts", "accounts:", ":app", "accounts.py:app()", "a b:app", "a/b:app"]
 )

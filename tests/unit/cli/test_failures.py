@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from runtime.cli import failures
-from runtime.cli.failures import UnexpectedError, append_trace, prepare_log, traced
+from runtime.cli.failures import append_trace, prepare_log, traced
 from runtime.cli.sessions import _interrupt_behind, _never_ignored
 from tests.unit.cli.stores import ON_STORE
 
@@ -32,15 +32,6 @@ def test_an_unexpected_error_is_one_sentence_with_the_place_of_its_traceback(
     assert "Traceback" in log
     assert "ZeroDivisionError: a [broken] thing" in log
     assert (tmp_path / ".consistent" / ".gitignore").read_text().endswith("*\n")
-
-
-def test_its_traceback_goes_to_the_named_log_file(tmp_path):
-    log = tmp_path / "logs" / "mine.log"
-
-    with pytest.raises(UnexpectedError, match=r"mine\.log"), traced(log):
-        raise KeyError("x")
-
-    assert "KeyError" in log.read_text()
 
 
 @pytest.mark.parametrize("error", [typer.Exit(3), typer.BadParameter("x"), KeyboardInterrupt()])

@@ -177,14 +177,6 @@ def test_a_secret_in_the_file_is_hidden_and_warned_of(project, consistent, tmp_p
     assert found["publish.http.header"] == ["Authorization=...", "B=file:b"]
 
 
-def test_a_value_may_be_in_a_separate_file(consistent, store, tmp_path):
-    (tmp_path / "secret").write_text(f"{store}\n")
-    (tmp_path / "consistent.toml").write_text('store = "file:secret"\ntable = "games"\n')
-
-    assert consistent("show", "--json").document["streams"]
-    assert "There is no file none" in consistent("show", "--store", "file:none").err
-
-
 def test_spark_settings_are_refused_for_a_running_server(project, consistent, tmp_path):
     assert project("truncate")["spark.settings"][0] == ["spark.driver.memory=1g", "spark.ui.enabled=true"]
 

@@ -130,21 +130,6 @@ def test_a_message_has_its_outcomes_versions_and_causes(browser):
     assert next(each for each in below["graph"] if each["id"] == output)["causes"] == [cause]
 
 
-def test_a_message_of_several_batches_has_an_outcome_in_each(browser):
-    twice = next(
-        each["message_id"]
-        for each in browser.json("batch", id="night-3", status="duplicate")["outcomes"]
-        if each["round"] == 0
-    )
-
-    found = browser.json("message", id=twice)["outcomes"]
-
-    assert [(each["batch_id"], each["status"]) for each in found] == [
-        ("night-3", "duplicate"),
-        ("night-2", "processed"),
-    ]
-
-
 def test_dead_letters_are_grouped_and_shown_with_their_body(browser):
     found = browser.json("letters", reason="invalid_body")
     letter = found["letters"][0]

@@ -116,20 +116,6 @@ def test_rejected_outputs_are_listed_and_redriven(consistent, batch, tmp_path):
     assert "There are no dead letters of batch b1 at posting:send." in after.out
 
 
-def test_a_function_sends_each_message_once_to_its_customer(consistent, batch, tmp_path):
-    to = (*batch, "--to", "counting:send", "--customer", "number", "--keys", "sqlite:///keys.db")
-
-    first, again = consistent(*to, "--json"), consistent(*to)
-    other = consistent(*to, "--types", "Hit", "--json")
-
-    assert first.document["results"] == {"sent": 24}
-    assert "Total: 24 sent." in again.out
-    assert other.document["results"] == {"filtered": 16}
-    sent = [line.split() for line in (tmp_path / "sent").read_text().splitlines()]
-    assert len(sent) == len({name for _, name in sent}) == 24
-    assert {customer for customer, _ in sent} == {str(number) for number in range(6)}
-
-
 ORDERED = """
 from pathlib import Path
 from runtime.publishing import PermanentError

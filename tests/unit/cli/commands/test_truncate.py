@@ -88,16 +88,6 @@ def test_ids_are_deleted_and_a_dry_run_counts_them(consistent, worked, algorithm
     assert consistent(*forget, *AT_ONCE, "--dry-run").out.startswith("0 ids would be deleted.")
 
 
-@pytest.mark.parametrize("begun_with", ["outbox", "deduplication-store in a of b"])
-def test_ids_of_another_algorithm_or_table_are_refused(consistent, worked, begun_with):
-    worked(begun_with.partition(" ")[0], begun_with)
-
-    said = consistent(*IDS, "--algorithm", "deduplication-store", *AT_ONCE)
-
-    assert (said.code, said.out, said.err.count("\n")) == (1, "", 1)
-    assert f"The table was processed with the algorithm {begun_with}" in said.err
-
-
 class Died(BaseException):
     """Stands for a worker that is killed."""
 
