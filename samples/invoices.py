@@ -1,4 +1,4 @@
-"""Invoices: each is rendered to a PDF that shows the current time, and announced with the hash of the PDF.
+"""Invoices: each order gets a PDF that shows the current time, and a message with the hash of the PDF.
 
 Use `--app samples.invoices:app`. It needs fpdf2: pip install fpdf2.
 """
@@ -14,7 +14,7 @@ from handlers import App, Context, DocumentReference, Handler, Message, State, h
 
 
 class PlaceOrder(Message):
-    """A customer orders something."""
+    """A customer orders an item."""
 
     customer: str
     item: str
@@ -31,7 +31,7 @@ class InvoiceIssued(Message):
 
 
 class CustomerData(State):
-    """The number of a customer's invoices, their total, and the newest of them."""
+    """The number and total of a customer's invoices, and the newest invoice."""
 
     invoices: int = 0
     total: Decimal = Decimal()
@@ -61,17 +61,15 @@ def render(order: PlaceOrder, number: int) -> bytes:
 
 
 def print_page(title: str, lines: Iterable[str]) -> bytes:
-    """Return a PDF page that shows the time of printing, so no two are alike: capture the result."""
+    """Return a PDF page. It shows the current time, so no two PDFs are equal."""
     page = FPDF()
     page.add_page()
     page.set_font("Helvetica", size=8)
     page.cell(text=f"Printed {datetime.now(UTC).isoformat()}", align="R", w=0, new_x="LMARGIN", new_y="NEXT")
     for size, text in ((18, title), *((12, line) for line in lines)):
         page.set_font("Helvetica", size=size)
-        # The encoding of built-in fonts.
-        page.cell(
-            text=text.encode("latin-1", "replace").decode("latin-1"), h=10, new_x="LMARGIN", new_y="NEXT"
-        )
+        shown = text.encode("latin-1", "replace").decode("latin-1")  # the encoding of built-in fonts
+        page.cell(text=shown, h=10, new_x="LMARGIN", new_y="NEXT")
     return bytes(page.output())
 
 

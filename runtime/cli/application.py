@@ -3,7 +3,7 @@
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import metadata
 from typing import Annotated, Any
@@ -28,8 +28,8 @@ from runtime.cli.commands.sql import sql
 from runtime.cli.commands.truncate import truncate
 from runtime.cli.commands.verify import check, verify
 from runtime.cli.console import Screen, results
-from runtime.cli.options import with_options
-from runtime.cli.project import Command
+from runtime.cli.options import CHOSEN, OF_EVENTS, with_options
+from runtime.cli.project import Command, schema
 
 _SETTINGS: dict[str, Any] = {
     "no_args_is_help": True,
@@ -63,7 +63,7 @@ def _options(
 
 
 class Commands(TyperGroup):
-    """Lists commands in panels, and names the successors of renamed commands."""
+    """Lists commands in panels, and warns of unknown environment variables."""
 
     def format_commands(self, _: Any, formatter: Any) -> None:  # noqa: ANN401 - untyped in typer
         """Write a section for each panel."""
@@ -74,27 +74,14 @@ class Commands(TyperGroup):
                 formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """Find the command, or fail with the new name of a renamed command. Warn of unknown environment variables."""
-        known = set(_variables(self))
-        for name in sorted(
-            each for each in os.environ if each.startswith("CONSISTENT_") and each not in known
-        ):
-            near = get_close_matches(name, known, 1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            Screen().note(f"Warning: {name} is ignored, because no option has this variable.{hint}")
-        if args[:2] == ["tokens", "issue"]:
-            ctx.fail("`consistent tokens issue` was renamed: use `consistent tokens`.")
-        if args[0] in RENAMED:
-            ctx.fail(f"`consistent {args[0]}` was renamed: use `consistent {RENAMED[args[0]]}`.")
+        """Find the command. Warn of each `CONSISTENT_` variable that belongs to no option."""
+        known = {option.variable or "" for _, (option, _) in schema(self)} | {CHOSEN, OF_EVENTS}
+        for name in sorted(os.environ.keys() - known):
+            if name.startswith("CONSISTENT_"):
+                near = get_close_matches(name, known, 1)
+                hint = f" Did you mean {near[0]}?" if near else ""
+                Screen().note(f"Warning: {name} is ignored, because no option has this variable.{hint}")
         return super().resolve_command(ctx, args)
-
-
-def _variables(group: TyperGroup) -> Iterator[str]:
-    """Yield the environment variables of all options of a group's commands."""
-    for command in group.commands.values():
-        if isinstance(command, TyperGroup):
-            yield from _variables(command)
-        yield from (each.envvar for each in command.params if isinstance(each.envvar, str))
 
 
 class ListFirst(TyperGroup):
@@ -118,10 +105,9 @@ def _add(app: typer.Typer, name: str, command: Callable[..., None]) -> None:
     first = text.partition("\n\n")[0].replace("\n", " ")
     # A line with \b tells click not to wrap the example below.
     marked = re.sub(r"(?<=\n\n)(?=    )", "\b\n", text)
-    settings = {"ignore_unknown_options": command is config}  # they belong to the command that it shows
-    app.command(name, cls=Command, help=marked, short_help=first, context_settings=settings)(
-        with_options(command)
-    )
+    settings = {"ignore_unknown_options": command is config}  # of another command, which it shows
+    register = app.command(name, cls=Command, help=marked, short_help=first, context_settings=settings)
+    register(with_options(command))
 
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
@@ -144,21 +130,6 @@ for _command in (each for commands in _PANELS.values() for each in commands if e
 
 _HELP_OF_LETTERS = "List, redrive or discard dead letters."
 _letters = typer.Typer(help=_HELP_OF_LETTERS, cls=ListFirst, **{**_SETTINGS, "no_args_is_help": False})
-_OF_LETTERS: dict[str, Callable[..., None]] = {"list": letters, "redrive": redrive, "discard": discard}
-for _below, _verb in _OF_LETTERS.items():
+for _below, _verb in (("list", letters), ("redrive", redrive), ("discard", discard)):
     _add(_letters, _below, _verb)
 application.add_typer(_letters, name="letters", short_help=_HELP_OF_LETTERS)
-
-# The successors of commands of earlier versions.
-RENAMED = {
-    "deliver": "publish",
-    "discard": "letters discard",
-    "evict": "truncate --algorithm outbox",
-    "policy": "truncate --policy",
-    "redrive": "letters redrive",
-    "sample": "demo --log-only",
-    "stats": "show --stats`, and for queries `consistent sql @stats",
-    "streams": "show",
-    "sweep": "truncate --only documents`, and of outboxes `consistent run --unfinished AGE",
-    "window": "sql @window",
-}

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 
 _given: ContextVar[Sequence[str] | None] = ContextVar("arguments", default=None)
-
 _STORES = ("--store", "--auxiliary-store", "--publish", "--to", "--keys", "--header")
 
 
@@ -46,18 +45,18 @@ def remember(arguments: Sequence[str] | None) -> None:
 
 
 def holds_secret() -> str:
-    """Return the first typed option whose value contains a secret, or an empty string."""
-    option = ""
+    """Return the name of the first typed option whose value contains a secret, or an empty string."""
+    option = "an argument"
     for word in _given.get() or ():
         if word.startswith("--"):
             option = word.partition("=")[0]
         if is_secret(word):
-            return option or "an argument"
+            return option
     return ""
 
 
 def command_with(option: str, value: str) -> str:
-    """Return the current command with another value of an option, quoted for a shell, without secrets."""
+    """Return the current command with a new value of an option, quoted for a shell. Secrets become dots."""
     words, given = [], iter(_given.get() or ())
     for word in given:
         if word == option:
@@ -68,14 +67,14 @@ def command_with(option: str, value: str) -> str:
 
 
 def command_on(command: str, states: TablePlace, *more: str) -> str:
-    """Return another command for the same table, quoted for a shell, without secrets."""
+    """Return a command for a table, quoted for a shell. Secrets become dots."""
     words = ["--store", states.store, "--table", states.table]
     return shlex.join(["consistent", *command.split(), *map(_shown, words), *more])
 
 
 @contextmanager
 def resumable(batch_id: str, states: TablePlace) -> Iterator[None]:
-    """Append to each error of a batch the command that resumes or abandons the batch."""
+    """Context manager that appends to errors of a batch the command that resumes or abandons it."""
     try:
         yield
     except BatchHeldBackError as error:
@@ -93,9 +92,6 @@ def _shown(word: str) -> str:
         return word
     option, equals, _ = word.partition("=")
     return f"{option}=..." if equals and option in _STORES else "..."
-
-
-GROUPS_SHOWN = 10
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
@@ -118,18 +114,13 @@ class BatchReport:
 
     @classmethod
     def of(cls, result: BatchResult) -> BatchReport:
-        """Count the outcomes of a batch. Reads the outcomes once, or twice if there are dead letters."""
+        """Count the outcomes of a batch. Reads them once, or twice if there are dead letters."""
         from runtime.spark.batch import count_outcomes, dead_letter_groups
 
         counts = count_outcomes(result.outcomes)
         has_dead = any(each.status == Status.DEAD_LETTER for each in counts)
-        dead = dead_letter_groups(result.outcomes, GROUPS_SHOWN) if has_dead else []
+        dead = dead_letter_groups(result.outcomes, 10) if has_dead else []
         return cls(result.record, result.was_published, counts, dead)
-
-    @property
-    def damaged(self) -> int:
-        """The number of deliveries to corrupt streams."""
-        return sum(each.count for each in self.counts if each.reason == Reason.STREAM_DAMAGED)
 
     @property
     def folder(self) -> str:
@@ -190,35 +181,25 @@ _CHANGED_RULE = Text(
 )
 
 
-def table_of_dead_letters(
-    groups: Sequence[DeadLetters], total: int, what: str = "Dead letters"
-) -> RenderableType:
+def table_of_dead_letters(groups: Sequence[DeadLetters], total: int, what: str = "Dead letters") -> Group:
     """Return a table of groups, with the error and some message ids of each."""
     shown = sum(group.count for group in groups)
     title = what if shown == total else f"{what}, {shown:,} of {total:,}"
     columns = ("deliveries", "reason", "handler", "type", "error", "messages")
     rows = []
     for group in groups:
-        more = ", ..." if group.count > len(group.message_ids) > 0 else ""
-        ids = ", ".join(group.message_ids) + more
+        ids = ", ".join([*group.message_ids, *["..."] * (group.count > len(group.message_ids) > 0)])
         rows.append((group.count, group.reason, group.handler, group.type, group.error, ids or None))
     table = make_table(f"{title}, by reason and error", columns, rows)
-    is_rule_changed = bool(_OF_REPLAY & {group.reason for group in groups})
+    is_rule_changed = any(group.reason in _OF_REPLAY for group in groups)
     return Group(table, "", *([_CHANGED_RULE] if is_rule_changed else []), _SEE)
 
 
 # The fields of `BatchOptions` that all batch commands take.
 OF_ANY_BATCH = (
-    "cascade",
-    "max_rounds",
-    "max_outputs",
-    "partitions",
-    "handler_timeout",
-    "worker_memory",
-    "documents",
-    "adopt",
+    "cascade", "max_rounds", "max_outputs", "partitions", "handler_timeout", "worker_memory", "documents", "adopt",
     "limits",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +211,7 @@ class BatchChoices:
         "The folder for outcomes, in DIR/batch_id=ID/round=N.", default=REQUIRED, metavar="DIR", group=""
     )
     batch_id: str | None = option(
-        "Resume the batch with this id, or begin one. By default a new id is generated and printed.",
+        "Resume the batch with this id, or begin it. By default a new id is generated and printed.",
         metavar="ID",
     )
     metrics_file: Path | None = option(
@@ -258,7 +239,7 @@ class BatchChoices:
         return check_batch(app, self.states, options, self.batch_id, self.out, must_exist=must_exist)
 
     def announced(self, screen: Screen) -> BatchChoices:
-        """Choose a batch id if none is given, and print the command that resumes the batch."""
+        """Print the command that resumes the batch. Return the choices, with a new batch id if none is given."""
         from runtime.spark.batch import new_batch_id
 
         batch_id = self.batch_id or new_batch_id()
@@ -270,7 +251,7 @@ class BatchChoices:
     def carried_out(
         self, app: App, options: BatchOptions, first_step: str, work: Work, log_bytes: int | None = None
     ) -> Iterator[CarriedOut]:
-        """Run the batch, and yield its report before Spark stops. `log_bytes`: the size of the log, if known."""
+        """Context manager: run the batch, and yield its report before Spark stops. `log_bytes`: the size of the log."""
         from runtime.spark.batch import Batch
 
         batch_id = self.batch_id or ""

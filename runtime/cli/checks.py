@@ -24,6 +24,9 @@ from runtime.messages.records import AS_JSON, Decoding
 from runtime.namesakes import PACKAGES, explain, namesakes, search_path, users_frame
 from runtime.versions.properties import error_location
 
+T = TypeVar("T")
+_FILE = "sqlite:///"
+
 
 def load_app(spec: str) -> App:
     """Import the App named by `module:attribute`.
@@ -31,29 +34,26 @@ def load_app(spec: str) -> App:
     Raises `UsageError` for an invalid name, or a module that shares its name with a package of this project, and
     `AppNotFoundError` for any other problem.
     """
-    module, attribute = load_module(
-        spec, "An app is named MODULE:ATTRIBUTE, such as samples.shooting_range:app"
-    )
+    form = "An app is named MODULE:ATTRIBUTE, such as samples.shooting_range:app"
+    module, attribute = load_module(spec, form)
+    name, found = module.__name__, vars(module)
     if not hasattr(module, attribute):
-        apps = ", ".join(name for name, value in vars(module).items() if isinstance(value, App))
-        own = [each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__]
-        handlers = ", ".join(
-            each.__name__ for each in own if isinstance(each, type) and issubclass(each, Handler)
-        )
-        known = (
-            f" Its apps: {apps}." if apps else f" Add to it: {attribute} = App({handlers})." * bool(handlers)
-        )
-        raise AppNotFoundError(
-            f"The module {module.__name__} has no attribute {attribute}.{known}{hint_at(module.__name__)}"
-        )
+        apps = ", ".join(each for each, value in found.items() if isinstance(value, App))
+        own = [each for each in found.values() if _is_handler(each) and each.__module__ == name]
+        handlers = ", ".join(each.__name__ for each in own)
+        add = f" Add to it: {attribute} = App({handlers})." if own else ""
+        known = f" Its apps: {apps}." if apps else add
+        raise AppNotFoundError(f"The module {name} has no attribute {attribute}.{known}{hint_at(name)}")
     app = getattr(module, attribute)
     if not isinstance(app, App):
-        is_class = isinstance(app, type) and issubclass(app, Handler)
-        write = (
-            f"add app = App({attribute if is_class else 'SomeHandler, ...'}), and use {module.__name__}:app"
-        )
+        handlers = attribute if _is_handler(app) else "SomeHandler, ..."
+        write = f"add app = App({handlers}), and use {name}:app"
         raise AppNotFoundError(f"{spec} is not an App but {kind(app)}: {write}.")
     return app
+
+
+def _is_handler(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Handler)
 
 
 def load_module(spec: str, form: str) -> tuple[ModuleType, str]:
@@ -102,7 +102,7 @@ def _is_here(name: str) -> bool:
 
 
 def hint_at(name: str | None) -> str:
-    """Return advice if another module of this name hides the one in the working directory, else an empty string."""
+    """Return advice if another module of this name hides one in the working directory, or an empty string."""
     top = (name or "").partition(".")[0]
     imported = sys.modules.get(top)
     if imported is None or not _is_here(top):
@@ -141,12 +141,11 @@ def check_folder(path: str, master: str, what: str = "Outcomes", option: str = "
         return
     folder = Path(path).absolute()
     there = next(each for each in (folder, *folder.parents) if each.exists())
+    problem = "" if os.access(there, os.W_OK) else f"no write permission for {there}."
     if not there.is_dir():
-        raise NotPossibleError(
-            f"{what} cannot be written to {path}: {there} is a file. Use another {option}."
-        )
-    if not os.access(there, os.W_OK):
-        raise NotPossibleError(f"{what} cannot be written to {path}: no write permission for {there}.")
+        problem = f"{there} is a file. Use another {option}."
+    if problem:
+        raise NotPossibleError(f"{what} cannot be written to {path}: {problem}")
 
 
 def check_file(file: Path | None) -> None:
@@ -158,9 +157,9 @@ def check_file(file: Path | None) -> None:
 def check_log(
     path: str, master: str, format_: str | None, source: str | None = None, decoding: Decoding = AS_JSON
 ) -> int | None:
-    """Return the size of a log in bytes, or `None` if the log is not local.
+    """Check a log, and return its size in bytes, or `None` if it is not local.
 
-    Raises `LogError`, and `UsageError` for an invalid source.
+    Raises `LogError` for an unreadable log, and `UsageError` for an invalid source.
     """
     from runtime.spark.logs import normalise
     from runtime.spark.logs.read import find_on_disk, is_on_disk
@@ -201,7 +200,7 @@ def check_source(
 
 
 def _has_topics(log: str, decoding: Decoding) -> bool:
-    """Return whether a log is in Kafka. Raises `LogError` if its topics cannot be read."""
+    """Return whether a log consists of topics of Kafka. Raises `LogError` if they cannot be read."""
     from runtime.spark.logs.read import is_kafka
 
     if not is_kafka(log):
@@ -212,12 +211,8 @@ def _has_topics(log: str, decoding: Decoding) -> bool:
     return True
 
 
-T = TypeVar("T")
-_FILE = "sqlite:///"
-
-
 def on_table(place: TablePlace, work: Callable[[Table], Awaitable[T]]) -> T:
-    """Run a function with an existing table, and return its result.
+    """Call an async function with an existing table, and return its result.
 
     Raises `NotPossibleError` if the SQLite file does not exist, and `TableNotFoundError`.
     """
@@ -241,7 +236,7 @@ def confirm(deed: str, *, yes: bool, hint: str = ", or try --dry-run first") -> 
 
 
 def require_table(place: TablePlace) -> TablePlace:
-    """Return the location of a table, or of its replacement by `consistent switch`. Raises like `on_table`."""
+    """Return the location of a table, or of the table to which it was switched. Raises the errors of `on_table`."""
 
     async def name(_: Table) -> str:
         async with connect(place.store) as store:
@@ -263,15 +258,12 @@ def _missing_file(store: Store) -> Path | None:
 
 
 def check_batch(
-    app: App,
-    states: TablePlace,
-    options: BatchOptions,
-    batch_id: str | None,
-    out: str,
-    *,
-    must_exist: bool = True,
+    app: App, states: TablePlace, options: BatchOptions, batch_id: str | None, out: str, *, must_exist: bool
 ) -> bool:
-    """Return whether the table of a batch exists. Raises `UsageError` if the ledger rejects the batch."""
+    """Return whether the table of a batch exists. Raises the ledger's errors if it rejects the batch.
+
+    With `must_exist`, a missing table raises `TableNotFoundError`.
+    """
     from runtime.spark.commit import absolute_folder
 
     folder = absolute_folder(out)

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -39,10 +39,6 @@ def indented(text: str) -> str:
     return visible(text).replace("\n", "\n  ")
 
 
-def _for_json(value: object) -> str:
-    return iso(value) if isinstance(value, datetime) else str(value)
-
-
 def visible_json(document: Mapping[str, Any]) -> str:
     """Return JSON in which control and invisible characters are escaped. Times are ISO 8601 in UTC."""
     text = json.dumps(document, indent=2, ensure_ascii=False, default=_for_json)
@@ -54,7 +50,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 class _VisibleConsole(Console):
-    """Escapes control characters in all text, including parts of rich's own renderables."""
+    """Escapes control characters in all text, also in text that rich itself adds."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield segments with escaped text. rich's own control segments pass unchanged."""
@@ -63,7 +59,7 @@ class _VisibleConsole(Console):
 
 
 def results(*, to_stderr: bool = False) -> Console:
-    """Return the console of standard output. Does not wrap lines in files and pipes."""
+    """Return the console of standard output or error. It does not wrap lines in files and pipes."""
     console = _VisibleConsole(stderr=to_stderr, highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 100_000
@@ -115,14 +111,14 @@ def _tell(console: Console, sentence: str, text: Text, **fields: object) -> None
         console.print(text, soft_wrap=True)
 
 
-LINE_EVERY_SECONDS = 10.0
+_LINE_SECONDS = 10.0
 
 
 class StepProgress:
-    """Shows the current step with its counts and duration. A context manager that ends the last step.
+    """Shows the current step with its counts and duration. As a context manager, it ends the last step.
 
     Shows nothing between `done` and the next `step`, so that results can be printed. On a terminal, finished steps stay
-    visible only with `keep_steps`; elsewhere, a line appears for each step and every ten seconds.
+    visible only with `keep_steps`. Elsewhere, each step prints a line, and another one every ten seconds.
     """
 
     def __init__(
@@ -135,7 +131,7 @@ class StepProgress:
         self._sentence = ""
         self._begun = self._said = 0.0
         self._before: int | None = None
-        self.fields: Mapping[str, object] = {}  # of events in JSON
+        self.fields: Mapping[str, object] = {}  # added to events in JSON
 
     def __enter__(self) -> Self:
         return self
@@ -144,10 +140,10 @@ class StepProgress:
         if kind is None:
             self.done()
         else:
-            self.failed()
+            self._end(Text("✗ ", "red"), keep=True)
 
     def step(self, sentence: str) -> None:
-        """End the current step, and start another."""
+        """End the current step, and start the next one."""
         self.done()
         self._sentence, self._before = sentence, None
         self._begun = self._said = self._clock()
@@ -180,17 +176,13 @@ class StepProgress:
         line = Text(f"{self._sentence}: {done:,}{of} {unit}{rate}")
         if self._status is not None:
             self._status.update(line)
-        elif now - self._said >= LINE_EVERY_SECONDS:
+        elif now - self._said >= _LINE_SECONDS:
             self._said = now
             _tell(self._console, line.plain, line, **self.fields)
 
     def done(self) -> None:
         """End the current step as successful."""
         self._end(Text("✓ ", "green"), keep=self._keep_steps)
-
-    def failed(self) -> None:
-        """End the current step as failed."""
-        self._end(Text("✗ ", "red"), keep=True)
 
     def _end(self, mark: Text, *, keep: bool) -> None:
         status, self._status = self._status, None
@@ -205,6 +197,7 @@ class StepProgress:
 
 _LOOK: dict[str, Any] = {"show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
 
+Parts = Iterator[RenderableType]  # of a human-readable result
 Cell = str | int | datetime | Text | None
 Row = Sequence[Cell] | Mapping[str, Any]
 
@@ -257,15 +250,18 @@ def iso(time: datetime) -> str:
     return time.isoformat().replace("+00:00", "Z")
 
 
+def _for_json(value: object) -> str:
+    return iso(value) if isinstance(value, datetime) else str(value)
+
+
 def compact_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
     """Format JSON on one line. Times are ISO 8601 in UTC."""
     return json.dumps(value, ensure_ascii=False, default=_for_json)
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 run, 2 runs, 2 deliveries."""
+    """Return a number with its noun in the right form: 1 run, 2 runs, 2 deliveries."""
     if number == 1:
         return f"1 {noun}"
-    first, space, rest = noun.partition(" ")
-    plural = f"{first[:-1]}ies" if first.endswith("ry") else f"{first}{'es' if first.endswith('ch') else 's'}"
-    return f"{number:,} {plural}{space}{rest}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}{'es' if noun.endswith('ch') else 's'}"
+    return f"{number:,} {plural}"

@@ -37,7 +37,7 @@ LIMIT_BYTES = 10 * 2**20  # a longer log file is renamed to `.1`, replacing an o
 
 
 def prepare_log(path: Path | None = None) -> Path:
-    """Create the log file and its folder, and rotate a long file. Raises `OSError`."""
+    """Create the log file and its folder, and rotate a long file. Return the path of the file. Raises `OSError`."""
     chosen = path or DEFAULT
     chosen.parent.mkdir(parents=True, exist_ok=True)
     ignore = chosen.parent / ".gitignore"
@@ -50,7 +50,7 @@ def prepare_log(path: Path | None = None) -> Path:
 
 
 def append_trace(error: BaseException, path: Path | None = None) -> Path | None:
-    """Append a traceback to the log file. Return its path, or `None` if the file cannot be written."""
+    """Append a traceback to the log file. Return the path of the file, or `None` if it cannot be written."""
     try:
         chosen = prepare_log(path)
         with chosen.open("a", encoding="utf-8") as log:
@@ -63,7 +63,7 @@ def append_trace(error: BaseException, path: Path | None = None) -> Path | None:
 
 @contextmanager
 def logging_to(path: Path) -> Iterator[None]:
-    """Send Python's logging to the log file instead of the terminal."""
+    """Context manager that sends Python's logging to the log file instead of the terminal."""
     handler = logging.FileHandler(path)
     handler.setFormatter(Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
@@ -75,15 +75,12 @@ def logging_to(path: Path) -> Iterator[None]:
         handler.close()
 
 
-FAILED = 1
-WRONG_USAGE = 2
-TOO_MANY_DEAD_LETTERS = 3
-INTERRUPTED = 130
-TERMINATED = 143
-
+FAILED, WRONG_USAGE, TOO_MANY_DEAD_LETTERS, INTERRUPTED, TERMINATED = 1, 2, 3, 130, 143
 _SHOWN = 10
 _EXPECTED = (RuntimeFailure, EventStoreError, HandlersError)
 _OF_TYPER = (typer.Exit, typer.Abort, typer.BadParameter)
+# Exact types: subclasses are about missing or forbidden things, not about usage.
+_OF_USAGE = (UsageError, AppNotFoundError, StoreUrlError, TableNameError)
 
 
 class NotPossibleError(RuntimeFailure):
@@ -96,7 +93,7 @@ class UnexpectedError(RuntimeFailure):
 
 @contextmanager
 def answered() -> Iterator[None]:
-    """Print every error as one sentence, and exit with its code."""
+    """Context manager that prints every error as one sentence, and exits with its code."""
     damaged = Damaged()
     try:
         with traced(), collecting(damaged):
@@ -124,7 +121,7 @@ def _tell(damaged: Damaged) -> None:
 
 @contextmanager
 def traced(log_file: Path | None = None) -> Iterator[None]:
-    """Log tracebacks of unexpected errors, and raise `UnexpectedError` instead."""
+    """Context manager that logs tracebacks of unexpected errors, and raises `UnexpectedError` instead."""
     try:
         yield
     except (*_EXPECTED, *_OF_TYPER):
@@ -137,14 +134,12 @@ def exit_code(error: Exception) -> int:
     """Return the exit code for an error."""
     if isinstance(error, BatchHeldBackError):
         return TOO_MANY_DEAD_LETTERS
-    # Compares exact types: the subclasses are about missing or forbidden things, not about usage.
-    is_wrong_usage = type(error) in (UsageError, AppNotFoundError, StoreUrlError, TableNameError)
-    return WRONG_USAGE if is_wrong_usage else FAILED
+    return WRONG_USAGE if type(error) in _OF_USAGE else FAILED
 
 
 @contextmanager
 def needing(what: str) -> Iterator[None]:
-    """Turn a missing package into an error that names its feature and the pip command."""
+    """Context manager that turns a missing package into an error with its feature and the pip command."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from runtime.spark.session import Session
 
 _MICROSECOND = timedelta(microseconds=1)
-_MICROSECONDS_OF = {
-    each: seconds * 10**6 for each, seconds in zip("smhdw", (1, 60, 3600, 86400, 604800), strict=True)
-}
+_SECONDS_OF = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_MICROSECONDS_OF = {unit: seconds * 10**6 for unit, seconds in _SECONDS_OF.items()}
 _BYTES_OF = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -127,9 +126,10 @@ class Declared:
 
     @property
     def variable(self) -> str | None:
-        """The name of the option's environment variable."""
+        """The name of the option's environment variable, if any."""
         of_key = "_".join(filter(None, ("CONSISTENT", self.group, self.name))).upper()
-        named: str | None = self.field.metadata.get("envvar", None if self.group is None else of_key)
+        is_none = self.group is None or of_key == OF_EVENTS
+        named: str | None = self.field.metadata.get("envvar", None if is_none else of_key)
         return named
 
     def parameter(self) -> inspect.Parameter:
@@ -209,6 +209,7 @@ class _Group:
 
 
 CHOSEN = "CONSISTENT_ENV"
+OF_EVENTS = "CONSISTENT_LOG_FORMAT"  # of `runtime.telemetry`, so the key `format` of [log] has no variable
 SHOW_ALL = "consistent.help-all"  # key in the `meta` of the context: the help shows all options
 
 
@@ -276,7 +277,6 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 DEFAULT_MASTER = "local[*,4]"
-
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show at most N; 0 shows all.")]
@@ -316,9 +316,12 @@ Messages = Annotated[
 ]
 
 
+WITH_OTHER_TABLE = ("deduplication-store", "tokens")  # the algorithms that may have another table
+
+
 @dataclass(frozen=True)
 class AuxiliaryStore:
-    """The location of message ids or tokens, for the algorithms that may keep them in another table."""
+    """The table of message ids or tokens, for the algorithms that may use an auxiliary table."""
 
     GROUP: ClassVar[str | None] = "stores"
 
@@ -335,8 +338,8 @@ class AuxiliaryStore:
         return TablePlace(self.auxiliary_store or states.store, self.auxiliary_table or states.table)
 
     def check(self, algorithm: str) -> None:
-        """Raise `UsageError` if the algorithm uses no other table."""
-        if self != AuxiliaryStore() and algorithm not in ("deduplication-store", "tokens"):
+        """Raise `UsageError` if an auxiliary table is given, but the algorithm uses none."""
+        if self != AuxiliaryStore() and algorithm not in WITH_OTHER_TABLE:
             raise UsageError(
                 f"Only the algorithms deduplication-store and tokens have an auxiliary store: omit it with {algorithm}."
             )
@@ -366,7 +369,6 @@ class SparkOptions:
         show_default=".consistent/consistent.log",
         is_rare=True,
     )
-
     settings: Mapping[str, str] = option(
         "A Spark setting, such as spark.driver.memory=4g. May be repeated.",
         default=dict,
@@ -383,9 +385,7 @@ class SparkOptions:
                 f"--settings cannot be applied to the running server {self.remote}: set them there."
             )
         if not self.settings.keys().isdisjoint({"spark.master", "spark.remote"}):
-            raise UsageError(
-                "Use --master or --remote instead of spark.master and spark.remote in --settings."
-            )
+            raise UsageError("Use --master and --remote, not spark.master and spark.remote in --settings.")
 
     @property
     def place(self) -> str:
@@ -399,10 +399,8 @@ class SparkOptions:
         for each in places:
             check_scope(connect(each.store).scope, self.place)
 
-    def working(
-        self, when_stopped: str, log_bytes: int | None = None
-    ) -> AbstractContextManager[ShownSession]:
-        """Start Spark, and yield session and progress; see `sessions.working`. `log_bytes`: the log's size or None."""
+    def working(self, stopped: str, log_bytes: int | None = None) -> AbstractContextManager[ShownSession]:
+        """Context manager that starts Spark; see `sessions.working`. `log_bytes`: the size of the log, if known."""
         if self.settings:
             from runtime.spark.session import SETTINGS
 
@@ -410,7 +408,7 @@ class SparkOptions:
             if taken:
                 raise UsageError(f"Batches set {taken[0]} themselves: remove it from --settings.")
         settings = {**settings_for(log_bytes), **self.settings}
-        return working(self.place, self.log_file, when_stopped=when_stopped, settings=settings)
+        return working(self.place, self.log_file, when_stopped=stopped, settings=settings)
 
 
 @dataclass(frozen=True)
@@ -453,7 +451,7 @@ class ScanOptions(SparkOptions):
 
     @contextmanager
     def on_spark(self, step: str, stopped: str, *places: TablePlace) -> Iterator[Session]:
-        """Start Spark for one step. Raises `UsageError` if workers cannot access the stores."""
+        """Context manager that starts Spark for one step. Raises `UsageError` if workers cannot access the stores."""
         self.check_scope(*places)
         with self.working(stopped) as (spark, progress):
             progress.step(step)

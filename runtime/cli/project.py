@@ -32,12 +32,10 @@ if TYPE_CHECKING:
 FILE, PYPROJECT, ROOT = "consistent.toml", "pyproject.toml", ("tool", "consistent")
 TARGETS = "publish"  # the group with a table for each named target
 
-Names = tuple[str, ...]  # the path of an entry: tables and key
-
-Key = tuple[str, str]  # group, empty for the top level, and name
-
 PATHS = ("DIR", "FILE", "LOG", "URL")  # the metavars of options that may be relative paths
 
+Names = tuple[str, ...]  # the path of an entry: tables and key
+Key = tuple[str, str]  # group, empty for the top level, and name
 # The options of the file, each with the typer parameter that validates its value.
 Schema = Mapping[Key, tuple["Declared", Any]]
 
@@ -68,9 +66,8 @@ class Project:
         if given is None and must_be and self.targets:
             given, *others = self.targets
             if others:
-                raise UsageError(
-                    f"The project has the targets {', '.join(self.targets)}: select one with --to."
-                )
+                names = ", ".join(self.targets)
+                raise UsageError(f"The project has the targets {names}: select one with --to.")
         if given is None or given in self.targets:
             return given
         for meant in get_close_matches(given, self.targets, 1):
@@ -105,9 +102,7 @@ def read(schema: Schema, chosen: str | None) -> Project:
     file = find_file(here)
     if file is None:
         if chosen:
-            raise UsageError(
-                f"There is no environment {chosen!r}, because there is no {FILE} in {here} or its parents."
-            )
+            raise UsageError(f"There is no environment {chosen!r}: no {FILE} is in {here} or its parents.")
         return Project()
     source, document = _load(file, os.path.relpath(file, here))
     reader = _Reader(schema, file, ROOT * (file.name == PYPROJECT), _lines(source))
@@ -291,7 +286,6 @@ def _lines(source: str) -> dict[tuple[str, ...], int]:
 
 # Options that select the input. For other options, the last value counts, as usual.
 _ONCE = frozenset({"--messages", "--message", "--stream", "--handler", "--reason", "--id", "--edit"})
-
 _WITH_LOGS = frozenset({"reprocess", "fork"})  # commands that take several logs
 
 
@@ -391,9 +385,8 @@ class Command(TyperCommand):
         taken = {declared.key for declared, _ in self.options()} | {"to"}
         for (_, key), value in (project.targets[name] if name else {}).items():
             if key not in taken:
-                raise UsageError(
-                    f"{value.origin}: --{option} does not support {key}: use `consistent publish --to {name}`."
-                )
+                use = f"use `consistent publish --to {name}`"
+                raise UsageError(f"{value.origin}: --{option} does not support {key}: {use}.")
         return option, name
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401

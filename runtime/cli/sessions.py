@@ -32,9 +32,8 @@ def check_place(master: str | None, remote: str | None = None) -> None:
     if remote is not None and not re.fullmatch(r"sc://[^/]+(/.*)?", remote):
         raise UsageError(f"{remote!r} is not a Spark Connect URL: use sc://HOST:PORT.")
     if remote is None and master is not None and not _MASTER.fullmatch(master):
-        raise UsageError(
-            f"{master!r} is not a Spark master: use local[*], local[4], spark://HOST:PORT, yarn or k8s://URL."
-        )
+        forms = "local[*], local[4], spark://HOST:PORT, yarn or k8s://URL"
+        raise UsageError(f"{master!r} is not a Spark master: use {forms}.")
 
 
 @contextmanager
@@ -46,9 +45,9 @@ def working(
     keep_steps: bool = True,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[ShownSession]:
-    """Start Spark, yield session and progress, and stop Spark.
+    """Context manager that starts Spark, yields session and progress, and stops Spark.
 
-    Output of Spark and its workers goes to the log file. Ctrl-C prints `when_stopped` and exits with 130, SIGTERM with
+    Output of Spark and its workers goes to the log file. Ctrl-C and SIGTERM print `when_stopped`, and exit with 130 and
     143. Raises `NotPossibleError` without Java, and `UnexpectedError` for unexpected errors.
     """
     from runtime.spark.java import JAVA_MISSING, find_java
@@ -84,7 +83,7 @@ def working(
 
 
 def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
-    """Return the interrupt that caused an error, if any. After Ctrl-C, calls from PySpark to Java fail."""
+    """Return the interrupt that caused an error, or None. After Ctrl-C, calls from PySpark to Java fail."""
     seen: list[BaseException] = []
     while not isinstance(error, KeyboardInterrupt):
         seen.append(error)
@@ -96,7 +95,7 @@ def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
 
 
 class _TerminatedError(KeyboardInterrupt):
-    """Raised in the main thread on SIGTERM, to clean up like after Ctrl-C."""
+    """Raised in the main thread on SIGTERM, so that the command cleans up as after Ctrl-C."""
 
 
 def _terminate(*_: object) -> None:
@@ -117,7 +116,7 @@ def _handling(number: signal.Signals, handler: Any) -> Iterator[None]:  # noqa: 
 
 @contextmanager
 def _never_ignored() -> Iterator[None]:
-    # Python discards exceptions in destructors, of which Py4J runs thousands in a batch: send the interrupt again.
+    # Python discards exceptions in destructors, and Py4J runs thousands in a batch: send the interrupt again.
     hook = sys.unraisablehook
 
     def again(ignored: sys.UnraisableHookArgs) -> None:
@@ -136,17 +135,11 @@ def _never_ignored() -> Iterator[None]:
 
 # Halves Java's CPU time for up to 100,000 messages, which end before optimised code pays off.
 SHORT_LIVED = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-
 # The size of a small log: 60,000 messages of the sample as JSON lines, 190,000 as Parquet.
 SMALL_BYTES = 16 * 2**20
-
 _CHOSEN_BY_USER = (
-    "JDK_JAVA_OPTIONS",
-    "JAVA_TOOL_OPTIONS",
-    "SPARK_CONF_DIR",
-    "SPARK_HOME",
-    "SPARK_SUBMIT_OPTS",
-)
+    "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_SUBMIT_OPTS",
+)  # fmt: skip
 
 
 def settings_for(log_bytes: int | None) -> Mapping[str, str]:

@@ -7,9 +7,8 @@ from runtime.errors import MissingExtraError
 try:
     from runtime.explore.application import Explorer
 except ModuleNotFoundError as error:
-    raise MissingExtraError(
-        f"The explorer needs {error.name}: pip install 'consistent-messaging[sql]'."
-    ) from error
+    command = "pip install 'consistent-messaging[sql]'"
+    raise MissingExtraError(f"The explorer needs {error.name}: {command}.") from error
 
 explorer = Explorer
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import logging
+import re
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -14,26 +16,28 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from anyio.to_thread import run_sync
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup, escape
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from eventstore import EventStoreError, InvalidKeyError, Store, Table, connect
+from eventstore import EventStoreError, InterceptedTable, InvalidKeyError, Store, Table, connect
 from handlers import App, HandlersError
 from runtime.algorithms.state_based.replay import Verifier
 from runtime.clock import system_clock, to_microseconds
 from runtime.dead_letters import FoundLetter, Selection, describe_letter, discard, remove
 from runtime.errors import RuntimeFailure, UsageError
 from runtime.explore import reading
-from runtime.explore.access import Access, read_only
 from runtime.explore.reading import ROWS
-from runtime.explore.showing import Document, as_json, plain, render
 from runtime.ledger.batch import POSITION
 from runtime.ledger.ledger import STATE_BASED, BatchRecord, Ledger, describe
 from runtime.ledger.settings import TableSettings
@@ -43,12 +47,236 @@ from runtime.messages.parsing import prepare
 from runtime.options import without_secrets
 from runtime.retries import RetryPolicy
 from runtime.versions.properties import Damaged, collecting, error_location
-from runtime.versions.readable import describe_version, recognised
+from runtime.versions.readable import HIDDEN, HIDDEN_IN_LINE, describe_version, recognised
 from runtime.versions.run import Version
 
-Redrive = Callable[[Sequence[FoundLetter]], Awaitable[str]]
-"""Redrives dead letters as a batch, and returns the batch id."""
+Document = dict[str, Any]
 
+# Access: allowed hosts, the token with its cookie, and forms of the explorer's own pages only.
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+}
+_MAX_FORM_BYTES = 4 * 2**20
+_CSRF = "csrf"
+
+
+def read_only(table: Table) -> InterceptedTable:
+    """Return a view of the table that raises `UsageError` for every call that could write."""
+
+    def refuse(name: str, *_: object) -> None:
+        if name not in ("get", "query", "scan"):
+            raise UsageError("The explorer cannot write to this table: start it with --allow-changes.")
+
+    return InterceptedTable(table, before=refuse)
+
+
+class Access:
+    """ASGI middleware in front of all pages. An empty `token` leaves authentication to the surrounding app.
+
+    `secret`, by default the token or a random text, signs cookies and forms.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, secret: str = "", hosts: Collection[str] = ()) -> None:
+        self._app = app
+        self._token = token
+        self._hosts = {*LOOPBACK, *(host.lower() for host in hosts)}
+        self._key = (secret or token or secrets.token_urlsafe()).encode()
+        self._cookie = f"explore-{self._digest('name')[:8]}"  # differs between explorers of one host
+        self.csrf = self._digest(_CSRF)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or pass it on to the app."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        request = Request(scope)
+        answer = self._refusal(request) or self._answer_to_token(request)
+        await (answer or self._app)(scope, receive, send_with_headers)
+
+    def _refusal(self, request: Request) -> Response | None:
+        host = request.headers.get("host", "")
+        try:
+            name = urlsplit(f"//{host}").hostname
+        except ValueError:
+            name = None
+        if name not in self._hosts:
+            return PlainTextResponse("This host name is not allowed.", 421)
+        if request.method == "POST":
+            origin = request.headers.get("origin")
+            site = request.headers.get("sec-fetch-site", "same-origin")
+            if site != "same-origin" or (origin is not None and urlsplit(origin).netloc != host):
+                return PlainTextResponse("Forms of other sites are refused.", 403)
+        return None
+
+    def _answer_to_token(self, request: Request) -> Response | None:
+        """Exchange a token in the URL for a cookie, or refuse the request. Return None to pass the request on."""
+        if not self._token:
+            return None
+        given, cookie = request.query_params.get("token"), self._digest("cookie")
+        if given is not None and _is_same(given, self._token):
+            rest = [pair for pair in request.query_params.multi_items() if pair[0] != "token"]
+            # Relative, because a proxy may change the path, and with "./", which no name can turn into a scheme.
+            page = "./" + request.url.path.rpartition("/")[2]
+            answer = RedirectResponse(f"{page}?{urlencode(rest)}" if rest else page, 303)
+            path = request.scope.get("root_path") or "/"
+            https = request.url.scheme == "https"
+            answer.set_cookie(self._cookie, cookie, path=path, secure=https, httponly=True, samesite="strict")
+            return answer
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        is_known = _is_same(request.cookies.get(self._cookie, ""), cookie)
+        if given is None and (is_known or _is_same(bearer, self._token)):
+            return None
+        return PlainTextResponse("Open the URL with the token that `consistent explore` printed.", 403)
+
+    def _digest(self, purpose: str) -> str:
+        return hmac.digest(self._key, purpose.encode(), "sha256").hex()
+
+    async def form(self, request: Request) -> Mapping[str, str]:
+        """Return the fields of a form of the explorer's own pages. Raises `UsageError` for other or large forms."""
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _MAX_FORM_BYTES:
+                raise UsageError("The form is too large.")
+        fields = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+        if not _is_same(fields.pop(_CSRF, ""), self.csrf):
+            raise UsageError("The form is outdated: go back, reload the page and try again.")
+        return fields
+
+
+def _is_same(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
+
+
+# Documents as pages, JSON or plain text. Text of senders is escaped, and hidden characters become visible.
+
+MOST = 2_000  # characters of a value on a page, with a link to the whole value as plain text
+_BRIEF = 120
+
+
+def as_json(value: Any, indent: int | None = None, *, is_ascii: bool = False) -> str:  # noqa: ANN401 - of a document
+    """Format a value as JSON. Times are ISO 8601 in UTC."""
+    return json.dumps(value, indent=indent, ensure_ascii=is_ascii, default=_for_json)
+
+
+def _for_json(value: object) -> str:
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else str(value)
+
+
+def plain(document: Any, path: str) -> str:  # noqa: ANN401 - of a document
+    """Return the value at a path such as `versions/3/state`, as text. Raises `LookupError` and `ValueError`."""
+    for name in path.split("/"):
+        document = document[int(name)] if isinstance(document, list) else document[name]
+    return document if isinstance(document, str) else as_json(document, 2)
+
+
+def marked(value: Any, hidden: re.Pattern[str] = HIDDEN_IN_LINE) -> Markup:  # noqa: ANN401 - of a document
+    """Return escaped text, in which hidden and control characters are visible codes."""
+    match value:
+        case Markup():
+            return value
+        case None:
+            return Markup('<span class="none">none</span>')
+        case bool():
+            return Markup("yes" if value else "no")
+        case datetime():
+            shown = value.isoformat(" ", "milliseconds").removesuffix("+00:00")
+            return Markup(f'<time datetime="{_for_json(value)}">{shown}</time>')
+        case str():
+            text = value
+        case dict() | list():
+            text = as_json(value)
+        case _:
+            text = str(value)
+    shown = str(escape(text[:MOST]))
+    rest = f'<span class="rest"> … {len(text) - MOST:,} characters more</span>' if len(text) > MOST else ""
+    return Markup(hidden.sub(lambda found: f'<mark class="code">U+{ord(found[0]):04X}</mark>', shown) + rest)
+
+
+@pass_context
+def cut(context: Context, value: Any, path: str) -> Markup:  # noqa: ANN401 - of a document
+    """Return the block of a value. A long one is cut, with a link to the whole. `path`: its path in the document."""
+    text = value if isinstance(value, str) else as_json(value, 2)
+    link = Markup(' <a href="{}">whole value</a>').format(context["here"](text=path))
+    return Markup("<pre tabindex=0>{}</pre>{}").format(marked(text, HIDDEN), link if len(text) > MOST else "")
+
+
+def raw(value: object) -> Markup:
+    """Return text for an attribute of a form, escaped and otherwise unchanged."""
+    return escape(str(value).encode("utf-8", "replace").decode())
+
+
+def when(value: str | None) -> Markup:
+    """Show a time in ISO 8601. Other text is shown unchanged, such as a time outside the calendar."""
+    try:
+        return marked(None if value is None else datetime.fromisoformat(value))
+    except ValueError:
+        return marked(value)
+
+
+def counted(value: float | None) -> str:
+    """Format a number with thousands separators, None as an empty string."""
+    return "" if value is None else f"{value:,.0f}"
+
+
+def brief(value: Any) -> Markup:  # noqa: ANN401 - of a document
+    """Show the beginning of a value as JSON on one line."""
+    text = as_json(value)
+    return marked(text if len(text) <= _BRIEF else f"{text[:_BRIEF]}…")
+
+
+def flat(text: object) -> Markup:
+    """Escape text for titles and SVG, where hidden characters become codes without markup."""
+    return escape(HIDDEN_IN_LINE.sub(lambda found: f"[U+{ord(found[0]):04X}]", str(text)))
+
+
+_PAGES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,
+    finalize=marked,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    extensions=["jinja2.ext.do"],
+)
+_PAGES.filters |= {each.__name__: each for each in (cut, raw, flat, brief, when)} | {"n": counted}
+
+
+def render(template: str, document: Document, root: str, query: Mapping[str, str], **more: Any) -> str:  # noqa: ANN401
+    """Return the page of a document. `query`: the parameters of the page's URL."""
+
+    def link(page: str, /, **parameters: object) -> str:
+        given = {name: str(value) for name, value in parameters.items() if value not in (None, "")}
+        return f"{root}/{page}" + (f"?{urlencode(given, errors='replace')}" if given else "")
+
+    def here(**changed: object) -> str:
+        return link(more["path"], **{**query, **changed})
+
+    page = _PAGES.get_template(template)
+    return page.render(document, link=link, here=here, query=query, **more)
+
+
+# The pages.
+
+Redrive = Callable[[Sequence[FoundLetter]], Awaitable[str]]  # redrives dead letters, and returns the batch id
 _LOG = logging.getLogger("consistent.explore")
 _EXPECTED = (RuntimeFailure, EventStoreError, HandlersError)
 _INVALID = (UsageError, InvalidKeyError)
@@ -58,7 +286,7 @@ _VERSIONS = 10  # of one message
 
 
 class NotFoundError(RuntimeFailure):
-    """Raised for a page about something that the table does not have."""
+    """Raised for a batch, object, version or dead letter that the table does not have."""
 
 
 class Page(NamedTuple):
@@ -71,11 +299,11 @@ class Page(NamedTuple):
 class Explorer:
     """Pages over one table, as an ASGI app to serve or to mount. Pages only read, except the pages of dead letters.
 
-    `store` is an open store or its URL. `token` opens the pages once, by `?token=`; by default it is random. Pass ""
-    if the surrounding app authenticates. Several processes need the same `token` or, without one, the same `secret`:
-    it signs cookies and forms. `hosts` are names of the server, in addition to this machine's.
-    `app` allows versions to be replayed. `out` is the folder of outcomes, if it is not the one in the ledger.
-    `allow_changes` allows dead letters to be discarded, and with `redrive` to be redriven.
+    `store` is an open store or its URL. A URL with `?token=TOKEN` opens the pages. By default the token is random. Pass
+    "" if the surrounding app authenticates. Several processes need the same `token` or, without one, the same `secret`,
+    which signs cookies and forms. `hosts` are names of the server, in addition to this machine's. `app` allows versions
+    to be replayed. `out` is the folder of outcomes, if it is not the one in the ledger. `allow_changes` allows dead
+    letters to be discarded, and with `redrive` to be redriven.
     """
 
     def __init__(
@@ -133,7 +361,7 @@ class Explorer:
             is_missing = isinstance(error, NotFoundError)
             status = 404 if is_missing else 400 if isinstance(error, _INVALID) else 503
             page = Page("error.html", {"error": without_secrets(str(error))})
-        except Exception:  # noqa: BLE001 - it may name anything: only the log shows it
+        except Exception:  # noqa: BLE001 - its text may contain secrets: only the log has it
             _LOG.exception("A page failed.")
             status, page = 500, Page("error.html", {"error": "This page failed. The log has the traceback."})
         if isinstance(page, Response):
@@ -152,7 +380,7 @@ class Explorer:
             return PlainTextResponse(text.encode("utf-8", "backslashreplace"), status)
         if query.get("format") == "json":
             return Response(as_json(document, 2, is_ascii=True), status, media_type="application/json")
-        root = _root(request)
+        root = str(request.scope.get("root_path", ""))
         html = render(
             template,
             document,
@@ -197,10 +425,9 @@ class Explorer:
             raise NotFoundError(f"There is no batch {query.get('id')}.")
         published, _ = await reading.publications(table, "", record.batch_id)
         chosen = {name: query.get(name) or None for name in ("status", "handler", "reason")}
-        place, after = reading.Place(record.batch_id, self._folder(record)), query.get("after", "")
-        found = await run_sync(reading.outcomes_of_batch, place, chosen, after)
-        document = {**_batch_row(record), **found, "publications": published}
-        return Page("batch.html", document)
+        place = reading.Place(record.batch_id, self._folder(record))
+        found = await run_sync(reading.outcomes_of_batch, place, chosen, query.get("after", ""))
+        return Page("batch.html", {**_batch_row(record), **found, "publications": published})
 
     def _folder(self, record: BatchRecord) -> str:
         return self._out or record.shown_in
@@ -286,8 +513,7 @@ class Explorer:
             groups.add(row["reason"], row["handler"], row["type"], row["error"], row["message_id"])
             if reason in ("", row["reason"]) and group in ("", _group(row)):
                 rows.append(row)
-        listed = [asdict(each) for each in groups.largest_first()]
-        done = query.get("done")
+        listed, done = [asdict(each) for each in groups.largest_first()], query.get("done")
         document = {
             "handler": handler,
             "reason": reason,
@@ -309,14 +535,11 @@ class Explorer:
         return Page("letter.html", document | self._confirmation(request, [document]))
 
     def _confirmation(self, request: Request, rows: Sequence[Document]) -> Document:
-        """Return the change of letters to confirm, and the letters' names for its form."""
+        """Return the change to confirm, if one was asked for, and the names of the dead letters for its form."""
         asked = request.query_params.get("confirm") if self._allow_changes and rows else None
         names = [[row[each] or "" for each in ("handler", "stream", "letter")] for row in rows]
-        return {
-            "confirm": asked,
-            "names": json.dumps(names) if asked else None,
-            "can_redrive": self._redrive_letters is not None,
-        }
+        can_redrive = self._redrive_letters is not None
+        return {"confirm": asked, "names": json.dumps(names) if asked else None, "can_redrive": can_redrive}
 
     async def _publications(self, request: Request, table: Table) -> Page:
         listed, last = await reading.publications(table, request.query_params.get("after", ""))
@@ -341,20 +564,15 @@ class Explorer:
             if batch is not None:
                 find = partial(reading.body_of, self._folder(batch), version.batch, version.message_id)
                 body, source = await run_sync(find), "the outcomes of its batch"
-        document = {
-            "handler": found.handler,
-            "business_id": found.business_id,
-            "version": number,
-            "message_id": version.message_id,
-            "source": source,
-        }
+        document: Document = {"handler": found.handler, "business_id": found.business_id, "version": number}
+        document |= {"message_id": version.message_id, "source": source}
         if not body:
             return Page("replay.html", {**document, "verdict": None, "changes": [], "outputs": []})
         headers = dict(record.headers) if record.headers else None
         envelope = Envelope(version.message_id, record.type, body, None, None, record.enqueued_at, headers)
         verifier = Verifier(table, handler, RetryPolicy(), with_outputs=True)
         delivery = prepare(handler, found.business_id, envelope)
-        # In a thread with a loop of its own: the handlers are not ours, and may take forever.
+        # In a thread with its own event loop, because a handler may block or never return.
         verify = partial(verifier.verify, found.business_id, [delivery])
         finding = (await run_sync(lambda: asyncio.run(verify()), abandon_on_cancel=True))[-1]
         document |= {
@@ -366,7 +584,7 @@ class Explorer:
         return Page("replay.html", document)
 
     async def _to_change(self, request: Request, table: Table) -> list[FoundLetter]:
-        """Return the dead letters that a form names. Raises `UsageError` if changes are not allowed."""
+        """Return the dead letters named in a form. Raises `UsageError` if changes are not allowed."""
         if not self._allow_changes:
             raise UsageError("This explorer only reads: start it with --allow-changes.")
         given = await self._access.form(request)
@@ -397,12 +615,8 @@ class Explorer:
         return _see(request, "batch", id=await self._redrive_letters(found))
 
 
-def _root(request: Request) -> str:
-    return str(request.scope.get("root_path", ""))
-
-
 def _see(request: Request, page: str, **query: str) -> Response:
-    return RedirectResponse(f"{_root(request)}/{page}?{urlencode(query)}", 303)
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/{page}?{urlencode(query)}", 303)
 
 
 async def _opened_object(table: Table, given: Mapping[str, str]) -> reading.OpenedObject:

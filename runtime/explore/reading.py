@@ -1,4 +1,4 @@
-"""Reads, for each page, a bounded part of a table and of outcome files of any size."""
+"""Reads the data of each page: a bounded part of the table, and of outcome files of any size."""
 
 from __future__ import annotations
 
@@ -42,14 +42,10 @@ from runtime.versions.run import (
 )
 from runtime.versions.stream import find_versions, stream_key, stream_partition
 
-ROWS = 50
-"""The number of rows of a page."""
-
-WINDOW = 2_000
-"""The number of objects that are examined for one page, in two requests."""
-
-_HANDLERS = 12
-_LETTERS = 200
+ROWS = 50  # of a page
+WINDOW = 2_000  # objects examined for one page, in two requests
+_HANDLERS = 12  # of the overview
+_LETTERS = 200  # of a page
 _PHASES = ("streams", "entities", "table")
 _NO_TAIL = [name for name in HEAD_PROPERTIES if not name.startswith("Tail")]
 _COUNTED_PROPERTIES = [name for name in _NO_TAIL if name != "State"]
@@ -58,7 +54,7 @@ Found = dict[str, Any]
 
 
 def _described(row: Row) -> Found | None:
-    """Describe an object from its header without the tail. Return None if the row is not such a header."""
+    """Describe an object from its header, without the tail. Return None if the row is not the header of an object."""
     is_object = is_header(row) and not is_tombstone(row) and is_of_state(row.properties)
     if not is_object or "-" not in row.partition_key:
         return None
@@ -90,7 +86,10 @@ ORDERS: dict[str, Callable[[Found], Any] | None] = {
 
 
 async def objects(table: Table, handler: str, prefix: str, after: str, order: str) -> Found:
-    """List a page of objects by id, or the top of the next 2,000 objects. Costs one request per 1,000 headers."""
+    """List a page of objects by id or, in another order, the first of the next 2,000 objects.
+
+    Costs one request for each 1,000 headers.
+    """
     if order not in ORDERS:
         raise UsageError(f"There is no order {order}.")
     keys = KeyRange(stream_key(handler, prefix) if handler else "", first=after)
@@ -113,9 +112,9 @@ async def objects(table: Table, handler: str, prefix: str, after: str, order: st
 
 
 async def handlers(table: Table, after: str) -> list[Found]:
-    """Count the first 1,000 objects of each handler after a key. Costs one request per handler (at most 12), and one.
+    """Count the first 1,000 objects of each of 12 handlers, after a key. Costs at most 12 requests.
 
-    `next` is the key of the last object that was examined, if the handler has more of them.
+    `next` is the key of the last counted object, if the handler has more objects.
     """
     listed: dict[str, list[Found]] = {}
     more: dict[str, str] = {}
@@ -133,24 +132,18 @@ async def handlers(table: Table, after: str) -> list[Found]:
         handler = last.partition("-")[0]
         more[handler] = last
         first = f"{handler}."  # sorts after all keys of the handler
-    return [
-        {
-            "handler": handler,
-            "objects": len(some),
-            **{name: sum(each[name] for each in some) for name in ("versions", "letters")},
-            "cut": sum(each["kept_from"] > 1 for each in some),
-            **{
-                name: max(filter(None, (each[name] for each in some)), default=None)
-                for name in ("horizon", "newest")
-            },
-            "next": more.get(handler),
-        }
-        for handler, some in listed.items()
-    ]
+    counted = []
+    for handler, some in listed.items():
+        counts = {name: sum(each[name] for each in some) for name in ("versions", "letters")}
+        counts |= {"objects": len(some), "cut": sum(each["kept_from"] > 1 for each in some)}
+        times = {name: [each[name] for each in some if each[name]] for name in ("horizon", "newest")}
+        newest = {name: max(found, default=None) for name, found in times.items()}
+        counted.append({"handler": handler, **counts, **newest, "next": more.get(handler)})
+    return counted
 
 
 async def algorithm_of_entities(table: Table) -> str | None:
-    """Return the algorithm that wrote entities, if any, for a table without batches. Costs one request."""
+    """Return the algorithm that wrote the entities of a table, or None without entities. Costs one request."""
     page = await table.scan(ENTITY, select=["Algorithm"])
     return str(page.rows[0].properties.get("Algorithm")) if page.rows else None
 
@@ -165,7 +158,7 @@ class OpenedObject(NamedTuple):
 
 
 async def open_object(table: Table, handler: str, business_id: str) -> OpenedObject | None:
-    """Read the header of a stream by its business id, first as given, then in canonical form. One or two requests."""
+    """Open an object by its business id, as given or in canonical form, or return None. Costs one or two requests."""
     for spelling in dict.fromkeys([business_id, canonical(business_id)]):
         stream = await Stream.try_open(stream_partition(table, handler, spelling))
         if stream is not None and is_of_state(stream.properties or {}):
@@ -184,7 +177,10 @@ async def _event(found: OpenedObject, event: int, select: Sequence[str] = _WHOLE
 async def _last_event(
     found: OpenedObject, select: Sequence[str], begins: Callable[[RecordedEvent], bool]
 ) -> int:
-    """Return the last event for which `begins` is True, by binary search: ten requests for 1,000 events."""
+    """Return the number of the last event for which `begins` is True, or the number before the first event.
+
+    A binary search: costs ten requests for 1,000 events.
+    """
     low, high = found.stream.first_version - 1, found.stream.version
     while low < high:
         middle = (low + high + 1) // 2
@@ -196,16 +192,13 @@ async def _last_event(
 
 
 async def versions_between(found: OpenedObject, first: int, last: int) -> list[Version]:
-    """Read some stored versions: a binary search for the event with the last one, then one request per event."""
+    """Return the versions from `first` to `last`. Costs a binary search for the last event, and a request per event."""
     listed: list[Version] = []
 
     def add(run: Run) -> int:
         """Prepend the versions of a run, and return the number of the version before them."""
-        versions, numbers = (
-            run.all(),
-            range(max(first, run.first), (listed[0].number if listed else last + 1)),
-        )
-        listed[:0] = [versions[number - run.first] for number in numbers]
+        versions, end = run.all(), listed[0].number if listed else last + 1
+        listed[:0] = [versions[number - run.first] for number in range(max(first, run.first), end)]
         return run.first - 1
 
     tail = found.head.tail
@@ -218,7 +211,7 @@ async def versions_between(found: OpenedObject, first: int, last: int) -> list[V
 
 
 async def version_as_of(found: OpenedObject, time: int) -> int | None:
-    """Return the number of the last stored version made up to a time (microseconds since 1970 UTC), if any."""
+    """Return the number of the last version stored at or before a time, in microseconds since 1970 UTC, or None."""
     tail = found.head.tail
     run = tail.run() if tail is not None else None
     if run is None or run.versions.nows[0] > time:
@@ -230,14 +223,14 @@ async def version_as_of(found: OpenedObject, time: int) -> int | None:
 
 
 async def version_of(table: Table, handler: str, business_id: str, message_id: str) -> Version | None:
-    """Return the version that a message made in an object. Costs one query, and one for the version's event."""
+    """Return the version that a message made in an object, or None. Costs two queries."""
     key = id_key(canonical(message_id))
     history = await find_versions(table, handler, business_id, {key})
     return None if history is None else history.find(key)
 
 
 class LetterPage(NamedTuple):
-    """Waiting dead letters, the position after them (None at the end), and the number of examined objects."""
+    """Waiting dead letters, the position after them (None on the last page), and the number of examined objects."""
 
     letters: list[FoundLetter]
     next: str | None
@@ -245,9 +238,9 @@ class LetterPage(NamedTuple):
 
 
 async def letters(table: Table, handler: str, after: str) -> LetterPage:
-    """Read waiting dead letters: of streams, then of entities, then of the table.
+    """List a page of waiting dead letters: those of streams first, then of entities, then those of no object.
 
-    Examines up to 2,000 objects, in three requests, and reads up to 200 letters, in one request per object.
+    Examines up to 2,000 objects, in three requests. Reads up to 200 dead letters, in one request for each object.
     """
     found: list[FoundLetter] = []
     examined = 0
@@ -306,23 +299,20 @@ async def waiting_letters(table: Table, names: Iterable[Sequence[str]]) -> list[
     return found
 
 
-async def publications(
-    table: Table, after: str, batch_id: str | None = None
-) -> tuple[list[Found], str | None]:
-    """List up to 50 publications of the table or a batch, with their slices. Costs one request, two more for each."""
+async def publications(table: Table, after: str, batch_id: str = "") -> tuple[list[Found], str | None]:
+    """List up to 50 publications of the table or of one batch. Also return the key of the last one if there are more.
+
+    Costs one request, and two more for each publication.
+    """
     prefix = f"{publishing.PUBLICATION}{batch_id}-" if batch_id else publishing.PUBLICATION
     first = f"{publishing.PUBLICATION}{after}!" if after else prefix
     listed: list[Found] = []
     page = await table.query(publishing.PARTITION, first, prefix + "\U0010ffff")
     some = [publishing.read_publication(row) for row in page.rows[:ROWS]]
     for each in some:
-        if batch_id in (None, each.batch_id):
-            slices = [
-                publishing.read_slice(row) for row in await _first_page(table, publishing.SLICE, each.key)
-            ]
-            records = [
-                publishing.read_record(row) for row in await _first_page(table, publishing.RECORD, each.key)
-            ]
+        if batch_id in ("", each.batch_id):
+            slices = [*map(publishing.read_slice, await _first_page(table, publishing.SLICE, each.key))]
+            records = [*map(publishing.read_record, await _first_page(table, publishing.RECORD, each.key))]
             listed.append(
                 {
                     "key": each.key,
@@ -346,21 +336,14 @@ async def _first_page(table: Table, kind: str, key: str) -> Sequence[Row]:
 
 # Outcomes are read in threads.
 
-BATCHES = 20
-"""The number of batches that are searched for one page."""
-
-_MOST = 1_200_000
-"""The maximum number of ids to search for each of a message, its causes and its outputs."""
-
-_PER_PART = 4_000  # ids that are searched in the time that it takes to open a part
-_COUNTED = 1_000_000  # outcomes of a batch that are counted
-_PARTS = 60  # of a batch that are filtered for one page
-
-_DEPTH, _BREADTH, _NODES = 3, 12, 60  # of the graph of causes
+BATCHES = 20  # searched for one page
+_MOST = 1_200_000  # ids searched for a message, for its causes, and for its outputs
+_PER_PART = 4_000  # ids that could be searched in the time of opening a part
+_COUNTED = 1_000_000  # a larger batch is not counted
+_PARTS = 60  # of a batch, filtered for one page
+_DEPTH, _BREADTH, _NODES = 3, 12, 60  # of the graph
 _DRAWN = ("message_id", "type", "status", OUTPUT_ID, "outputs.list.element.type")
-
 _THREADS = ThreadPoolExecutor(4, "explore")
-
 _DAMAGED = (OSError, LookupError, TypeError, ValueError)  # what reading a damaged file raises
 
 
@@ -372,7 +355,7 @@ class Place(NamedTuple):
 
 
 class _Search:
-    """Searches the outcomes of batches, which are listed from the newest to the oldest, and opened when needed."""
+    """Searches the outcomes of batches, which are ordered from newest to oldest and opened when needed."""
 
     def __init__(self, batches: Sequence[Place]) -> None:
         self.batches = batches
@@ -400,9 +383,10 @@ class _Search:
 
 
 def outcomes_of_batch(place: Place, chosen: Mapping[str, Any], after: str) -> Found:
-    """Count the outcomes of a batch, and list some that match after a position. Raises `UsageError`.
+    """Count the outcomes of a batch, and list a page of those that match `chosen`. `after` is the `next` of a page.
 
-    A position is the number of a part, and of an outcome among those of the part that match.
+    `next` is the number of a part, and the number of a matching outcome in this part. Raises `UsageError` for other
+    text.
     """
     if (at := re.fullmatch(r"(\d{1,9})\.(\d{1,9})", after or "0.0")) is None:
         raise UsageError("The outcomes have no such position: go back to the first page.")
@@ -464,8 +448,8 @@ def _find(
 def outcomes_of_message(batches: Sequence[Place], only: str | None, message_id: str, skip: int) -> Found:
     """Find the outcomes of a message in batches, newest first, and draw the graph of its causes and outputs.
 
-    `skip` is the number of parts of the first batch that an earlier page has searched. `rest` is the batch, with its
-    number of searched parts, in which the search stopped early.
+    `skip` is the number of parts of the first batch that an earlier page has searched. If the search stops early,
+    `rest` names the batch, and the number of its parts that were searched.
     """
     search, budget = _Search(batches), _MOST
     searched, rows, rest = list[Found](), list[OutcomeRow](), None
@@ -497,7 +481,8 @@ def outcomes_of_message(batches: Sequence[Place], only: str | None, message_id: 
 class _Graph:
     """The causes and outputs of a message, up to three levels each way, also in other batches.
 
-    `at` are batch and round of the oldest of its `own` outcomes. Causes are searched before them, outputs after them.
+    `own` are the outcomes of the message, and `at` is the batch and round of the oldest one. Causes are searched before
+    `at`, outputs after it.
     """
 
     def __init__(
@@ -523,7 +508,7 @@ class _Graph:
     def _walk(
         self, what: str, steps: Iterable[Sequence[Part]], ids: Collection[str], column: str
     ) -> Iterator[OutcomeRow]:
-        """Yield the outcomes with one of `ids`, which the caller may extend meanwhile, up to the limits of a page."""
+        """Yield the outcomes with one of `ids`, up to the limits of a page. The caller may extend `ids` meanwhile."""
         budget = _MOST
         for parts in steps if ids else ():
             place = f"batch {parts[0].round.batch_id}, round {parts[0].round.number}"

@@ -1,11 +1,12 @@
 """`python -m samples.orders`: the sample from its log to the warehouse and the letters, in the folder `orders-output`.
 
-Options name other places than the files of that folder, such as Azurite, PostgreSQL and Redis. With `--live`,
-`consistent serve` handles orders as they come: through a pipe, or on the Kafka broker that is named.
+Options name other stores than the files of that folder, such as Azurite, PostgreSQL and Redis. With `--live`,
+`consistent serve` handles orders as they arrive: through a pipe, or on the given Kafka broker.
 """
 
 import argparse
 import json
+import random
 import shlex
 import subprocess
 import sys
@@ -14,15 +15,43 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from samples.orders import app
-from samples.orders.log import generate
+from samples.orders.domain import RATES
 
 FOLDER = Path("orders-output")
 LOG, BATCH, ORDERS = "orders.jsonl", "orders-1", 40
-_LETTERS_ARE_LEFT = 3  # the exit code if dead letters remain: here, for the customer who has moved
+_HAS_DEAD_LETTERS = 3  # an exit code: the letter to the customer who has moved is rejected
+_CUSTOMERS = ("Ada", "Grace", "Edsger", "Barbara", "Tony")
+_TOP_UP_CENTS, _MOST_CENTS = 20_000, 9_000
+
+Row = dict[str, Any]
+
+
+def generate(orders: int, *, duplicates: float = 0.1, seed: int = 1) -> Iterator[Row]:
+    """Yield the rows of a log in random order: a top-up for each customer, orders in all currencies, and duplicates."""
+    chance = random.Random(seed)
+    rows = [
+        _row(f"top-up-{each}", number, "TopUp", {"customer": each, "cents": _TOP_UP_CENTS})
+        for number, each in enumerate(_CUSTOMERS, 1)
+    ]
+    for number in range(1, orders + 1):
+        body = {
+            "order_id": f"o-{number:04}",
+            "customer": chance.choice(_CUSTOMERS),
+            "cents": chance.randint(100, _MOST_CENTS),
+            "currency": chance.choice(sorted(RATES)),
+        }
+        rows.append(_row(f"order-{number:04}", len(rows) + 1, "PlaceOrder", body))
+    rows += [dict(chance.choice(rows)) for _ in range(round(len(rows) * duplicates))]
+    chance.shuffle(rows)
+    yield from rows
+
+
+def _row(message_id: str, sequence: int, type_: str, body: Row) -> Row:
+    return {"message_id": message_id, "type": type_, "sequence": sequence, "body": json.dumps(body)}
 
 
 class Places(NamedTuple):
-    """The URLs of states, documents, the warehouse's table, and the keys of letters, by default those of the states."""
+    """The URLs of states, documents, the warehouse's table, and the keys of letters. `keys` defaults to `store`."""
 
     store: str = "sqlite:///store.db"
     documents: str = "documents"
@@ -34,9 +63,9 @@ EMBEDDED = Places()  # files in the working folder of the steps
 
 
 def steps(places: Places) -> Iterator[str]:
-    """Yield the commands in order: handle, publish, send letters, and list the orders that the warehouse can send.
+    """Yield the commands in order: handle, publish, send letters, and count the orders that the warehouse can send.
 
-    Each resumes if it was killed and is idempotent, so all of them can be run again.
+    Each command is idempotent, and resumes after a kill. So all commands can be run again.
     """
     batch = f"--batch {BATCH} --store {places.store} --table orders"
     yield (
@@ -51,45 +80,35 @@ def steps(places: Places) -> Iterator[str]:
 
 
 def run(places: Places, folder: Path) -> None:
-    """Write the log into a folder, and run each step there. Exits with the code of a step that fails."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the log into a folder, and run each step there. Exits with the code of a failed step."""
     write_log(folder)
     for step in steps(places):
         print(f"\n{step}", flush=True)
         program, *arguments = shlex.split(step)
         module = ["-m", "runtime"] if program == "consistent" else []
         done = subprocess.run([sys.executable, *module, *arguments], cwd=folder, check=False)
-        if done.returncode not in (0, _LETTERS_ARE_LEFT):
+        if done.returncode not in (0, _HAS_DEAD_LETTERS):
             sys.exit(done.returncode)
 
 
 def write_log(folder: Path) -> None:
-    """Write the log into a folder, unless it exists."""
+    """Create a folder, and write the log into it unless the log exists."""
+    folder.mkdir(parents=True, exist_ok=True)
     file = folder / LOG
     if not file.exists():
         file.write_text("".join(f"{json.dumps(row)}\n" for row in generate(ORDERS)))
 
 
 Told = Generator[dict[str, str], None, None]
-
 HANDLED = sorted({type_ for handler in app.handlers.values() for type_ in handler.routes})
-_SERVE = [
-    sys.executable,
-    "-m",
-    "runtime",
-    "serve",
-    "--app",
-    "samples.orders:app",
-    "--store",
-    "sqlite:///live.db",
-]
-_SERVE += ["--table", "orders", "--documents", "documents"]
+_OPTIONS = "--app samples.orders:app --store sqlite:///live.db --table orders --documents documents"
+_SERVE = [sys.executable, "-m", "runtime", "serve", *shlex.split(_OPTIONS)]
 
 
 def run_live(url: str, folder: Path) -> None:
-    """Let `consistent serve` handle all orders as they come, until all customers have been told, and print the results.
+    """Start `consistent serve`, send it all orders, and print what each customer is told. Ends after the last order.
 
-    Outputs for handlers return to it: through a pipe, or topics of Kafka that it reads and writes in transactions.
+    Outputs for handlers return to `consistent serve`: through a pipe, or through topics of Kafka in transactions.
     """
     folder.mkdir(parents=True, exist_ok=True)
     orders = set[str]()
@@ -152,9 +171,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m samples.orders", description="Run the sample of orders.")
     for name, url in Places._field_defaults.items():
         parser.add_argument(f"--{name}", metavar="URL", default=url)
-    parser.add_argument(
-        "--live", nargs="?", const="pipe", metavar="kafka://HOST:PORT", help="by consistent serve"
-    )
+    serve = "handle orders as they arrive"
+    parser.add_argument("--live", nargs="?", const="pipe", metavar="kafka://HOST:PORT", help=serve)
     given = vars(parser.parse_args())
     live = given.pop("live")
     if live:

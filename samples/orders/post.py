@@ -1,7 +1,6 @@
-"""Letters to customers, sent at most once.
+"""Letters to customers, sent at most once by `consistent publish --to samples.orders.post:send`.
 
-`consistent publish --to samples.orders.post:send` calls it. A real sender would call a mail service,
-and raise `TransientError` when the service is busy.
+A real sender would call a mail service, and raise `TransientError` when the service is busy.
 """
 
 from pathlib import Path

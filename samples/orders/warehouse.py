@@ -34,7 +34,7 @@ def paid_orders(url: str) -> Iterator[OrderPaid]:
 
 
 async def is_right(order: OrderPaid, documents: FolderDocuments) -> bool:
-    """Fetch the invoice of an order, and return whether its hash is the announced one."""
+    """Fetch the invoice of an order. Return whether it exists and has the announced hash."""
     try:
         content = await documents.read(order.invoice.name)
     except FileNotFoundError:

@@ -27,9 +27,6 @@ class Missed(Message):
     game_id: UUID
 
 
-# The states of a game.
-
-
 class ShootingRangeData(State):
     """The position of the target, and the number of shots in this round."""
 
@@ -56,14 +53,12 @@ class LeaderBoard(Handler[LeaderBoardData]):
         return state.model_copy(update={"number_of_misses": state.number_of_misses + 1})
 
 
-# The shooting range: a shot hits or misses, and after two shots the target moves.
-
 MAX_ATTEMPTS_IN_A_ROUND = 2
 POSITIONS = 100
 
 
 class ShootingRange(Handler[ShootingRangeData]):
-    """One game on one range."""
+    """One game on one range. A shot hits or misses, and after two shots the target moves."""
 
     @handles(by="game_id")
     def start_new_round(

@@ -26,11 +26,11 @@ def generate(
     seed: int = 1,
     begin: datetime = BEGIN,
 ) -> Iterator[Row]:
-    """Yield the rows of a log: `messages` different ones, and copies of a share `duplicates` of them.
+    """Yield the rows of a log: `messages` distinct messages, and copies of some of them.
 
-    Each game begins with StartNewRound; about half of the shots are aimed. Rows are ordered by `sequence`, with
-    duplicates after their originals, or in random order with `shuffle`. The same seed gives the same games; another
-    `begin` gives other messages in them.
+    `duplicates` is the number of copies, as a share of `messages`. Each game begins with StartNewRound. About half of
+    the shots are aimed. Rows are ordered by `sequence`, with all copies at the end, or shuffled. The same seed yields
+    the same games. Another `begin` yields other messages in these games.
     """
     game_ids = [_uuid(random.Random(f"{seed}:game:{number}")) for number in range(games)]
     chance = random.Random(f"{seed}:{begin.isoformat()}")

@@ -66,7 +66,8 @@ def _keys() -> Iterator[list[str]]:
     known = dict(schema(typer.main.get_command(application)))
     for (group, key), (declared, parameter) in sorted(known.items()):
         table_of = f"{group}.NAME" if group == TARGETS else group
-        yield [code(".".join(filter(None, (table_of, key)))), code(str(declared.variable)), parameter.help]
+        variable = code(declared.variable) if declared.variable else "none"
+        yield [code(".".join(filter(None, (table_of, key)))), variable, parameter.help]
 
 
 def _names(text: str) -> str:

@@ -19,12 +19,9 @@ _TOGETHER = {
     _COMMANDS: (
         "tests/integration/cli/test_a_batch_from_the_command_line.py",
         "tests/integration/cli/test_batches_with_other_algorithms.py",
-        "tests/integration/cli/test_dead_letters_of_a_batch.py",
-        "tests/integration/cli/test_logs_on_the_command_line.py",
         "tests/integration/cli/test_the_demo.py",
         "tests/integration/cli/test_the_sample_of_orders.py",
         "tests/integration/cli/test_telemetry_of_commands.py",
-        "tests/integration/cli/test_verifying_from_the_command_line.py",
         "tests/docs/test_the_pages.py",
     ),
     "model": ("tests/model/",),

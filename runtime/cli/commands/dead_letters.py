@@ -1,13 +1,11 @@
 """`consistent letters`: list dead letters, redrive or discard them."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import RenderableType
 
 from eventstore import Table
 from runtime import dead_letters as stored
@@ -15,7 +13,7 @@ from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, command_on, table_of_dead_letters
 from runtime.cli.checks import check_file, confirm, load_app, on_table, require_table
 from runtime.cli.commands.publish import PublishTo, publish_done
-from runtime.cli.console import Screen, counted, make_table
+from runtime.cli.console import Parts, Screen, counted, make_table
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS
 from runtime.cli.options import AppSpec, AsJson, Limit, Yes, only
 from runtime.clock import moment, system_clock
@@ -32,21 +30,17 @@ class LetterOptions:
 
     message: str | None = option("Only dead letters of the message with this id.", metavar="ID")
     reason: list[Reason] | None = option(
-        "Only dead letters with this reason. May be repeated.", metavar="REASON"
+        "Only dead letters of this reason. May be repeated.", metavar="REASON"
     )
     handler: str | None = option("Only dead letters of this handler.", metavar="NAME")
-    stream: str | None = option(
-        "Only dead letters of the stream of this handler and business id.", metavar="HANDLER/ID"
-    )
-    older_than: int | None = option(
-        "Only dead letters last rejected more than 7d, 24h ... ago.", parse="duration"
-    )
+    stream: str | None = option("Only dead letters of this object.", metavar="HANDLER/ID")
+    older_than: int | None = option("Only dead letters last rejected over 7d, 24h ... ago.", parse="duration")
     newer_than: int | None = option(
-        "Only dead letters first rejected less than 3d, 12h ... ago.", parse="duration"
+        "Only dead letters first rejected in the last 3d, 12h ...", parse="duration"
     )
 
     def selection(self, *, must_choose: bool = False) -> stored.Selection:
-        """Return the selection. Raises `UsageError` for an invalid one, and with `must_choose` for an empty one."""
+        """Return the selection. Raises `UsageError` if it is invalid or, with `must_choose`, without any condition."""
         stream = None
         if self.stream is not None:
             handler, _, business_id = self.stream.partition("/")
@@ -67,7 +61,7 @@ class LetterOptions:
 
 @dataclass(slots=True)
 class LettersReport:
-    """The first selected dead letters, the groups of all selected ones, and the number of deliveries not stored."""
+    """The first selected dead letters, the groups of all selected dead letters, and the number that was not stored."""
 
     limit: int = 0
     is_grouped: bool = True
@@ -89,17 +83,13 @@ class LettersReport:
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form of the report."""
-        document: dict[str, Any] = {
-            "count": self.count,
-            "behind": self.behind,
-            "beyond_limit": self.beyond_limit,
-            "groups": [asdict(each) for each in self.groups.largest_first()],
-        }
+        document: dict[str, Any] = {name: getattr(self, name) for name in ("count", "behind", "beyond_limit")}
+        document["groups"] = [asdict(each) for each in self.groups.largest_first()]
         if not self.is_grouped:
             document["letters"] = [stored.describe_letter(each) for each in self.listed]
         return document
 
-    def parts(self) -> Iterator[RenderableType]:
+    def parts(self) -> Parts:
         """Yield the parts of the human-readable report."""
         if not self.count:
             yield "There are no such dead letters."
@@ -114,10 +104,8 @@ class LettersReport:
         if self.behind:
             yield f"{counted(self.behind, 'letter')} must wait for the one that parks their stream."
         if self.beyond_limit:
-            yield (
-                f"{counted(self.beyond_limit, 'delivery')} over the limit of their streams were not stored. They are "
-                f"in the outcomes only."
-            )
+            beyond = counted(self.beyond_limit, "delivery")
+            yield f"{beyond} over the limit of their streams were not stored. They are in the outcomes only."
 
 
 def _row(found: stored.FoundLetter) -> dict[str, Any]:
@@ -251,9 +239,8 @@ def redrive(
     is_chosen = all_ or edit is not None or batch.batch_id is not None
     selection = chosen.selection(must_choose=not is_chosen)
     edits = stored.Edits(()) if edit is None else stored.Edits.of(edit.read_bytes())
-    request = stored.RedriveRequest(
-        selection, edits, only_edited=selection.is_all and not all_ and edit is not None
-    )
+    only_edited = selection.is_all and not all_ and edit is not None
+    request = stored.RedriveRequest(selection, edits, only_edited=only_edited)
     loaded = load_app(app)
     options = batch.options(options)
     require_table(batch.states)

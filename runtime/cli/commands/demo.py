@@ -6,6 +6,7 @@ import importlib
 import json
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 SAMPLE = "samples.shooting_range"  # imported by name, because the runtime must work without the samples
 
 FOLDER, TABLE, LOG = Path("demo-output"), "games", "log.parquet"
+STATES = TablePlace(f"sqlite:///{FOLDER}/store.db", TABLE)
 GAMES, MESSAGES, DUPLICATES, SEED = 500, 20_000, 0.1, 1
-
 _MARK = ".made-by-consistent-demo"
 _SETTINGS = {**SHORT_LIVED, "spark.sql.shuffle.partitions": "4"}
 
@@ -46,7 +47,7 @@ class LogShape:
     games: int = option("With --log-only: concurrent games.", default=GAMES, min=1)
     messages: int = option("With --log-only: distinct messages.", default=MESSAGES, min=1)
     duplicates: float = option(
-        "With --log-only: the share of messages delivered twice, such as 0.1.",
+        "With --log-only: copies, as a share of the messages, such as 0.1.",
         default=0.0,
         metavar="SHARE",
         min=0.0,
@@ -76,21 +77,20 @@ def demo(
 
     Writes a log for other commands, without Spark. Rows are held in memory, about 1 KB each. Never overwrites a file.
     """
+    begun, screen, log_file = time.monotonic(), Screen(as_json), FOLDER / "spark.log"
     if log_only is not None:
-        write_log_only(log_only, log, Screen(as_json))
+        _write_log_only(log_only, log, screen)
         return
     if log != LogShape():
         raise UsageError("--games, --messages, --duplicates, --shuffle and --seed need --log-only LOG.")
-    begun = time.monotonic()
     make_folder(FOLDER)
-    screen, log_file = Screen(as_json), FOLDER / "spark.log"
     stopped = "Stopped. The next demo starts from scratch."
     session = working(spark.place, log_file, when_stopped=stopped, keep_steps=False, settings=_SETTINGS)
     with session as shown:
         story = _Story(shown, screen)
         story.tell()
         seconds = round(time.monotonic() - begun, 1)
-        places = {"folder": str(FOLDER), "store": story.states.store, "table": TABLE}
+        places = {"folder": str(FOLDER), "store": STATES.store, "table": TABLE}
         said = f"\nDone in {seconds} seconds. Spark's own output is in {log_file}."
         screen.put({**places, "seconds": seconds, **story.document}, said)
 
@@ -110,61 +110,75 @@ class _Story:
 
     shown: ShownSession
     screen: Screen
-    states: TablePlace = field(default_factory=lambda: TablePlace(f"sqlite:///{FOLDER}/store.db", TABLE))
     document: dict[str, Any] = field(default_factory=dict)
     steps: int = 0
 
     def tell(self) -> None:
         """Run all steps. Raises `NotPossibleError` for a wrong result."""
         self.begin("A message log", "As a queue may deliver it: late, duplicated and out of order.")
-        shape = LogShape(GAMES, MESSAGES, DUPLICATES, shuffle=True)
-        count = _write(shape, FOLDER / LOG)
+        count = _write(LogShape(GAMES, MESSAGES, DUPLICATES, shuffle=True), FOLDER / LOG)
         self.document["log"] = {"games": GAMES, "messages": MESSAGES, "deliveries": count}
-        said = f"{count:,} deliveries of {MESSAGES:,} messages to {GAMES} games, shuffled: {FOLDER / LOG}"
-        self.screen.show(said)
+        of = f"{MESSAGES:,} messages to {GAMES} games"
+        self.screen.show(f"{count:,} deliveries of {of}, shuffled: {FOLDER / LOG}")
         self.begin(
             "The batch",
             "Each new message is handled on the newest state and adds a version. LeaderBoard handles the outputs of "
             "ShootingRange, Hit and Missed, in the next round.",
         )
-        self.run_again(self.run("first"))
-        self.finish()
-
-    def run_again(self, first: BatchResult) -> None:
+        first = self.run("first")
         self.begin(
             "The same log again",
             "Every delivery is now a duplicate. It is replayed on the version before its own, with the same outputs "
             "and ids. Nothing is stored.",
         )
-        before = on_table(self.states, _digest_of_states)
-        second = self.run("second")
-        outputs = _digest_of_outputs(first), _digest_of_outputs(second)
-        states = before, on_table(self.states, _digest_of_states)
+        self.compare(first, self.run("second"))
+        self.begin("The leader board", "The hits and misses of each game. Each shot counts once.")
+        self.show_best()
+
+    def begin(self, title: str, why: str) -> None:
+        self.steps += 1
+        self.screen.show(Text.assemble("\n", (f"{self.steps}. {title}", "bold cyan")), Text(why, "dim"))
+
+    def run(self, name: str) -> Mapping[str, Any]:
+        """Run a batch with cascade over the log, and show the outcomes. Return digests of outputs and states."""
+        from runtime.spark import Batch
+
+        begun, batch_id = time.monotonic(), f"demo-{name}"
+        spark, progress = self.shown
+        progress.step("Reading the log")
+        app, options = importlib.import_module(SAMPLE).app, BatchOptions(cascade=True, step=progress.step)
+        batch = Batch(spark, app, STATES.store, TABLE, f"{FOLDER}/outcomes", options)
+        result = batch.run(str(FOLDER / LOG), batch_id)
+        report = BatchReport.of(result)
+        progress.done()
+        self.document[name] = report.document()
+        seconds = time.monotonic() - begun
+        self.screen.show(report.table(f"Batch {batch_id}: outcomes after {seconds:.1f} seconds"))
+        return {"outputs": _digest_of_outputs(result), "states": on_table(STATES, _digest_of_states)}
+
+    def compare(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
+        """Compare the digests of both runs. Raises `NotPossibleError` if they differ."""
         counts = {name for name, count in self.document["second"]["counts"].items() if count}
-        promises = {
-            "only_duplicates": counts == {"duplicate", "outputs"},
-            "same_outputs": outputs[0] == outputs[1],
-            "same_states": states[0] == states[1],
-        }
-        self.document["compared"] = {**promises, "outputs": outputs, "states": states}
+        promises = {"only_duplicates": counts == {"duplicate", "outputs"}}
+        promises |= {f"same_{name}": first[name] == second[name] for name in first}
+        pairs = {name: (first[name], second[name]) for name in first}
+        self.document["compared"] = {**promises, **pairs}
         if not all(promises.values()):
             raise NotPossibleError("The second run differs from the first one. Please report this as a bug.")
         rows = [
             (name if name != "sha256" else f"SHA-256 of all {of}", *(str(each[name])[:16] for each in pair))
-            for of, pair in (("outputs", outputs), ("states", states))
+            for of, pair in pairs.items()
             for name in pair[0]
         ]
         self.screen.show("", make_table("Both runs are the same", ("", "first", "second"), rows))
 
-    def finish(self) -> None:
+    def show_best(self) -> None:
         """Show the leader board, and what to try next."""
-        self.begin("The leader board", "The hits and misses of each game. Each shot counts once.")
-        scores = on_table(self.states, _best_scores)
+        scores = on_table(STATES, _best_scores)
         self.document["leader_board"] = scores
-        title = f"The {len(scores)} games with the most hits"
-        where, game = f"--store {self.states.store} --table {TABLE}", scores[0]["game"]
+        where, game = f"--store {STATES.store} --table {TABLE}", scores[0]["game"]
         self.screen.show(
-            make_table(title, ("game", "hits", "misses"), scores),
+            make_table(f"The {len(scores)} games with the most hits", ("game", "hits", "misses"), scores),
             Text("\nNext steps", "bold cyan"),
             f"  consistent batches {where}",
             f"  consistent show ShootingRange {where} --limit 5",
@@ -172,27 +186,6 @@ class _Story:
             f"  consistent show {where} ShootingRange {game} --version 2",
             "  consistent run --help",
         )
-
-    def begin(self, title: str, why: str) -> None:
-        self.steps += 1
-        self.screen.show(Text.assemble("\n", (f"{self.steps}. {title}", "bold cyan")), Text(why, "dim"))
-
-    def run(self, name: str) -> BatchResult:
-        """Run a batch with cascade over the log, and show the outcomes."""
-        from runtime.spark import Batch
-
-        begun, batch_id = time.monotonic(), f"demo-{name}"
-        spark, progress = self.shown
-        progress.step("Reading the log")
-        app, options = importlib.import_module(SAMPLE).app, BatchOptions(cascade=True, step=progress.step)
-        batch = Batch(spark, app, self.states.store, TABLE, f"{FOLDER}/outcomes", options)
-        result = batch.run(str(FOLDER / LOG), batch_id)
-        report = BatchReport.of(result)
-        progress.done()
-        self.document[name] = report.document()
-        seconds = time.monotonic() - begun
-        self.screen.show(report.table(f"Batch {batch_id}: outcomes after {seconds:.1f} seconds"))
-        return result
 
 
 def _digest_of_outputs(result: BatchResult) -> dict[str, Any]:
@@ -229,14 +222,14 @@ def _write(shape: LogShape, path: Path) -> int:
     return write_log(importlib.import_module(f"{SAMPLE}.log").generate(**asdict(shape)), path)
 
 
-def write_log_only(path: Path, shape: LogShape, screen: Screen) -> None:
+def _write_log_only(path: Path, shape: LogShape, screen: Screen) -> None:
     """Write a log, and show how to run it. Raises `NotPossibleError` if the file exists."""
     if path.exists():
         raise NotPossibleError(f"{path} exists: remove it, or use another --log-only.")
     written = _write(shape, path)
-    document = {"deliveries": written, "messages": shape.messages, "duplicates": written - shape.messages}
+    counts = {"deliveries": written, "messages": shape.messages, "duplicates": written - shape.messages}
     screen.put(
-        {"out": str(path), **document, "games": shape.games},
+        {"out": str(path), **counts, "games": shape.games},
         f"Wrote {written:,} deliveries of {shape.messages:,} messages in {shape.games:,} games to {path}.",
         f"Run it: consistent run --app samples.shooting_range:app --messages {path} --cascade "
         f"--store sqlite:///store.db --table games --out outcomes",

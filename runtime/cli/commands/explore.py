@@ -9,8 +9,9 @@ import sys
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eventstore.connect import portable_url
 from runtime.batch_options import STORE_VARIABLE, TABLE_VARIABLE, TablePlace
@@ -18,7 +19,7 @@ from runtime.cli.checks import load_app, require_table
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
 from runtime.dead_letters import FoundLetter, to_line
-from runtime.options import option
+from runtime.options import flag, option
 
 if TYPE_CHECKING:
     from runtime.explore import Explorer
@@ -27,18 +28,11 @@ if TYPE_CHECKING:
 def explore(
     *,
     states: TablePlace,
-    port: int = option(
-        "The port on this machine. 0 takes a free one.", default=8765, metavar="N", min=0, max=65535
-    ),
-    app: str | None = option(
-        "The App whose handlers replay versions.", default=None, metavar="MODULE:ATTRIBUTE"
-    ),
-    out: str | None = option(
-        "The folder or URL of outcomes, if they are not where the ledger says.", default=None, metavar="DIR"
-    ),
-    allow_changes: bool = option(
-        "Allow discarding dead letters, and with --app and --out redriving them. Each change must be confirmed.",
-        default=False,
+    port: int = option("The port on this machine. 0 takes a free one.", default=8765, min=0, max=65535),
+    app: str | None = option("The App whose handlers replay versions.", metavar="MODULE:ATTRIBUTE"),
+    out: str | None = option("The folder or URL of outcomes, if they were moved.", metavar="DIR"),
+    allow_changes: bool = flag(
+        "Allow discarding dead letters, and with --app and --out redriving them. Each change must be confirmed."
     ),
 ) -> None:
     r"""Look at a table in a browser: batches, objects, messages, dead letters and publications.
@@ -58,29 +52,16 @@ def explore(
 
     loaded = load_app(app) if app else None
     states = require_table(states)
-
-    async def redrive(found: Sequence[FoundLetter]) -> str:
-        assert app is not None and out is not None  # noqa: S101, PT018 - passed on only with both
-        return await _redrive(found, states, app, out)
-
-    explorer = Explorer(
-        states.store,
-        states.table,
-        app=loaded,
-        out=out,
-        allow_changes=allow_changes,
-        redrive=redrive if app and out else None,
-    )
-    # uvicorn finishes the answers in hand, and then raises the signal again.
-    with _listen(port) as listening, suppress(KeyboardInterrupt):
-        asyncio.run(_serve(explorer, listening))
-
-
-def _listen(port: int) -> socket.socket:
+    redrive = partial(_redrive, states=states, app=app, out=out) if app and out else None
+    changes: Any = {"allow_changes": allow_changes, "redrive": redrive}
+    explorer = Explorer(states.store, states.table, app=loaded, out=out, **changes)
     try:
-        return socket.create_server(("127.0.0.1", port))
+        listening = socket.create_server(("127.0.0.1", port))
     except OSError as error:
         raise NotPossibleError(f"Port {port} is in use: choose another --port.") from error
+    # uvicorn completes open requests, and then raises the signal again.
+    with listening, suppress(KeyboardInterrupt):
+        asyncio.run(_serve(explorer, listening))
 
 
 async def _serve(explorer: Explorer, listening: socket.socket) -> None:
@@ -93,11 +74,11 @@ async def _serve(explorer: Explorer, listening: socket.socket) -> None:
 
 
 async def _redrive(found: Sequence[FoundLetter], states: TablePlace, app: str, out: str) -> str:
-    """Redrive dead letters as a batch of their own, in another process. Return the batch id."""
+    """Redrive dead letters as a separate batch, in another process. Return the batch id."""
     batch_id = f"redrive-{uuid.uuid4().hex[:12]}"
     command = ["letters", "redrive", "--app", app, "--out", out, "--batch-id", batch_id]
-    # Lines of an export name these letters only: others may have their message ids and reasons.
-    # The URL may contain a secret, and arguments are visible to others. -P: nothing in the working directory is run.
+    # Lines of an export select exactly these letters: message ids and reasons could also match other letters.
+    # The URL may contain a secret, and other users see arguments. -P: nothing in the working directory is run.
     place = {STORE_VARIABLE: portable_url(states.store), TABLE_VARIABLE: states.table}
     with NamedTemporaryFile("w", encoding="utf-8", suffix=".jsonl") as lines:
         lines.writelines(f"{to_line(each)}\n" for each in found)

@@ -39,11 +39,9 @@ def export(
     name = states.table
     with StepProgress(notes(), keep_steps=False) as progress:
         manifest = on_table(states, lambda opened: export_table(opened, name, to, progress.show_rows))
-    Screen(as_json).put(
-        _described(manifest, to),
-        f"Exported {counted(manifest.rows, 'row')} of {name} to {to}, in {counted(len(manifest.files), 'file')} of "
-        f"{manifest.bytes:,} bytes, with the digest {manifest.digest}.",
-    )
+    files = f"{counted(len(manifest.files), 'file')} of {manifest.bytes:,} bytes"
+    said = f"Exported {counted(manifest.rows, 'row')} of {name} to {to}, in {files}, with the digest {manifest.digest}."
+    Screen(as_json).put(_described(manifest, to), said)
 
 
 def import_(
@@ -74,10 +72,8 @@ def import_(
     with StepProgress(notes(), keep_steps=False) as progress:
         asyncio.run(import_all())
     rows, digest = counted(manifest.rows, "row"), manifest.digest
-    Screen(as_json).put(
-        _described(manifest, from_),
-        f"Imported {rows} of {manifest.table} into {states.table}, with the digest {digest}.",
-    )
+    said = f"Imported {rows} of {manifest.table} into {states.table}, with the digest {digest}."
+    Screen(as_json).put(_described(manifest, from_), said)
 
 
 def _described(manifest: Manifest, folder: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from runtime.batch_options import TablePlace
 from runtime.cli.checks import confirm, require_table
 from runtime.cli.console import Screen, counted, make_table
 from runtime.cli.failures import NotPossibleError, needing
-from runtime.cli.options import AsJson, AuxiliaryStore, Yes, argument
+from runtime.cli.options import WITH_OTHER_TABLE, AsJson, AuxiliaryStore, Yes, argument
 from runtime.clock import moment, system_clock
 from runtime.documents import ListedDocuments, existing_documents, object_folder
 from runtime.ledger.ledger import Ledger
@@ -32,9 +32,7 @@ def forget(
     *,
     states: TablePlace,
     others: AuxiliaryStore,
-    restart: bool = flag(
-        "Start a new history with messages enqueued from now on, instead of rejecting all messages."
-    ),
+    restart: bool = flag("Start a new history with messages enqueued from now on, instead of rejecting all."),
     dry_run: bool = flag("Write nothing, and show what would be erased."),
     yes: Yes = False,
     out: list[Path] | None = option(
@@ -59,7 +57,7 @@ def forget(
     SQLite file is rewritten, so that no free page or log contains it. After an interruption the objects reject
     messages; run the command again to finish.
     """
-    places = _Places(require_table(states), require_table(others.place(states)))
+    places = require_table(states), require_table(others.place(states))
     spelled = list(dict.fromkeys(each for id_ in business_ids for each in (id_, canonical(id_))))
     stored = existing_documents(documents) if documents is not None else None
     traces, kept = asyncio.run(_find_traces(places, handler, spelled, stored))
@@ -73,17 +71,15 @@ def forget(
     missing = [id_ for id_ in business_ids if not {id_, canonical(id_)} & traces.keys()]
     if missing:
         rest = " Nothing was erased: omit them to erase the others." if traces else ""
-        raise NotPossibleError(
-            f"The table {states.table} contains nothing of {handler} {', '.join(missing)}.{rest}"
-        )
+        of = f"{handler} {', '.join(missing)}"
+        raise NotPossibleError(f"The table {states.table} contains nothing of {of}.{rest}")
     if dry_run:
         screen.show("Dry run: nothing was erased.")
     else:
-        held = [trace.key for trace in traces.values() if trace.held]
+        held = ", ".join(trace.key for trace in traces.values() if trace.held)
         if held:
-            raise NotPossibleError(
-                f"A policy holds {', '.join(held)}: lift the hold first (`truncate --policy remove --hold`)."
-            )
+            lift = "lift the hold first (`truncate --policy remove --hold`)"
+            raise NotPossibleError(f"A policy holds {held}: {lift}.")
         confirm(f"Erasing {counted(len(traces), 'object')} of {handler}", yes=yes)
         asyncio.run(_erase(places, handler, traces, documents=stored, restart=restart))
         then = "starts a new history" if restart else "rejects all messages"
@@ -104,38 +100,35 @@ def forget(
     )
 
 
-_WITH_OTHER = ("deduplication-store", "tokens")  # the algorithms that may use another table
+_Places = tuple[TablePlace, TablePlace]  # of the states, and of ids or tokens
 
 
-@dataclass(frozen=True, slots=True)
-class _Places:
-    states: TablePlace
-    other: TablePlace  # of ids or tokens
-
-    @asynccontextmanager
-    async def open(self, used: Collection[str | None] = _WITH_OTHER) -> AsyncIterator[Tables]:
-        async with AsyncExitStack() as stack:
-            opened = {}
-            for place in dict.fromkeys((self.states, self.other)):
-                store = await stack.enter_async_context(connect(place.store))
-                opened[place] = await store.table(place.table, make=False)
-            states, other = opened[self.states], opened[self.other]
-            yield Tables(states, *(other if algorithm in used else states for algorithm in _WITH_OTHER))
+@asynccontextmanager
+async def _opened(places: _Places, used: Collection[str | None] = WITH_OTHER_TABLE) -> AsyncIterator[Tables]:
+    """Open the tables. Algorithms that are not in `used` have the table of the states."""
+    async with AsyncExitStack() as stack:
+        opened = {}
+        for place in dict.fromkeys(places):
+            store = await stack.enter_async_context(connect(place.store))
+            opened[place] = await store.table(place.table, make=False)
+        states, other = (opened[place] for place in places)
+        yield Tables(states, *(other if algorithm in used else states for algorithm in WITH_OTHER_TABLE))
 
 
 async def _find_traces(
     places: _Places, handler: str, business_ids: Sequence[str], documents: ListedDocuments | None
 ) -> tuple[dict[str, Trace], list[str]]:
-    """Return the rows of each object, and the names of all documents (without `documents`: of the referenced ones).
+    """Return the rows of each object, and the names of its documents in the store or, without a store, in versions.
 
     Raises `BatchRefusedError` if ids or tokens are in other tables.
     """
-    async with places.open() as tables:
+    states, other = places
+    async with _opened(places) as tables:
         found = {business_id: await find_trace(tables, handler, business_id) for business_id in business_ids}
         traces = {business_id: trace for business_id, trace in found.items() if trace is not None}
         used = {trace.algorithm for trace in traces.values()}
-        elsewhere = None if places.other == places.states else (places.other.store, places.other.table)
-        for algorithm in (each for each in _WITH_OTHER if each in used):
+        elsewhere = None if other == states else (other.store, other.table)
+        for algorithm in (each for each in WITH_OTHER_TABLE if each in used):
             await Ledger(tables.states, system_clock).check_table(described_algorithm(algorithm, elsewhere))
         names: list[str] = []
         for business_id in traces:
@@ -147,7 +140,7 @@ async def _find_traces(
 
 
 async def _erase(places: _Places, handler: str, traces: Mapping[str, Trace], **how: Any) -> None:  # noqa: ANN401 - of `erase`
-    async with places.open({trace.algorithm for trace in traces.values()}) as tables:
+    async with _opened(places, {trace.algorithm for trace in traces.values()}) as tables:
         for business_id in traces:
             await erase(tables, handler, business_id, system_clock(), retries=RetryPolicy(), **how)
         await scrub(tables)

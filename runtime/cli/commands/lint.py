@@ -12,11 +12,10 @@ import typer
 from handlers.lint import RULES, SourceError, Target, check, locate
 from runtime.cli.checks import check_names, load_app
 from runtime.cli.console import Screen, counted, make_table
+from runtime.cli.failures import FAILED
 from runtime.cli.options import AsJson, argument
 from runtime.errors import UsageError
 from runtime.options import flag, option
-
-FOUND = 1
 
 
 def lint(
@@ -29,12 +28,7 @@ def lint(
         ),
     ] = None,
     *,
-    app: str = option(
-        "Check the handlers of this App if there is no TARGET.",
-        default="",
-        metavar="MODULE:ATTRIBUTE",
-        group="",
-    ),
+    app: str = option("The App to check without a TARGET.", default="", metavar="MODULE:ATTRIBUTE", group=""),
     rules: bool = flag("Only list the rules."),
     notes: bool = flag("Print all notes, including draws that senders could predict."),
     as_json: AsJson = False,
@@ -72,17 +66,17 @@ def lint(
         raise UsageError(f"There is no handler in {', '.join(targets)}: use the module that defines it.")
     found = counted(len(report.findings), "finding") if report.findings else "Nothing found"
     where = f"{counted(report.handlers, 'handler')}, {counted(report.files, 'file')}"
-    shown = [each for each in report.notes if notes or each.rule.code != "CM206"]
+    shown = [each for each in report.notes if notes or each.rule.code != "CM206"]  # predictable draws
     noted = f", {counted(len(shown), 'note')}" if shown else ""
     screen.put(report.document(), *map(str, (*report.findings, *shown)), f"{found}{noted} in {where}.")
     if report.findings:
-        raise typer.Exit(FOUND)
+        raise typer.Exit(FAILED)
 
 
 def _targets(spec: str) -> Iterator[Target]:
     path = Path(spec)
     if path.is_dir() and not (path.name and path.with_suffix(".py").exists()):
-        # Neither installed, cached nor hidden code is the user's.
+        # Installed, cached and hidden code is not the user's.
         hidden = re.compile(r"(^|/)(node_modules|site-packages|__pycache__|\.[^/]*)/|(^|/)\.[^/]*$")
         found = (file for file in path.rglob("*.py") if not hidden.search(str(file.relative_to(path))))
         files = sorted(filter(Path.is_file, found))

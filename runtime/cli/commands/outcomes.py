@@ -1,19 +1,17 @@
 """`consistent outcomes` and `consistent batches`: results of batches, and their progress."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from rich.console import RenderableType
-
 from runtime.batch_options import TablePlace
 from runtime.cli.batch_command import command_on, command_with, counts_text, table_of_dead_letters
 from runtime.cli.checks import confirm, on_table
-from runtime.cli.console import Screen, counted, make_table
+from runtime.cli.console import Parts, Screen, counted, make_table
 from runtime.cli.failures import NotPossibleError, needing
 from runtime.cli.options import AsJson, Limit, Yes
 from runtime.clock import system_clock
@@ -30,12 +28,8 @@ def batches(
     *,
     states: TablePlace,
     limit: int = option("List at most N batches, newest first.", default=50, min=1),
-    abandon: str | None = option(
-        "End an unfinished batch without publishing it. Its versions stay.", metavar="ID"
-    ),
-    prune: int | None = option(
-        "Delete the rows of batches that ended more than 30d, 24h, 2w ... ago.", parse="duration"
-    ),
+    abandon: str | None = option("End a batch without publishing it. Its versions stay.", metavar="ID"),
+    prune: int | None = option("Delete rows of batches that ended over 30d, 24h ... ago.", parse="duration"),
     dry_run: bool = flag("With --prune or --abandon: write nothing, and show what would change."),
     yes: Yes = False,
     as_json: AsJson = False,
@@ -60,7 +54,7 @@ def batches(
         _abandon(screen, states, abandon, dry_run=dry_run, yes=yes)
         return
     if dry_run:
-        raise UsageError("--dry-run needs --prune or --abandon: add one of them.")
+        raise UsageError("--dry-run needs --prune or --abandon: add one of the two.")
     records = on_table(states, lambda table: Ledger(table, system_clock).batches(limit))
     known = on_table(states, lambda table: publications_of(table, {each.batch_id for each in records}))
     described = [describe(record) | {"publications": known[record.batch_id]} for record in records]
@@ -68,15 +62,14 @@ def batches(
     _show_batches(screen, states, records, described)
     if len(records) == limit:
         screen.show(f"These are the newest {limit:,} batches. Use --limit to list more.")
-    for record in records:
-        again = f"run its log again with --batch-id {record.batch_id} --out {quote(record.out)}"
-        if record.is_epoch:
+    for each in (record for record in records if not record.is_finished):
+        again = f"run its log again with --batch-id {each.batch_id} --out {quote(each.out)}"
+        if each.is_epoch:
             again = "start its query again"
-        if not record.is_finished:
-            screen.show(
-                f"Batch {record.batch_id} has not ended. If it is not running, {again} to resume it, or abandon it:",
-                f"  {command_with('--abandon', record.batch_id)}",
-            )
+        screen.show(
+            f"Batch {each.batch_id} has not ended. If it is not running, {again} to resume it, or abandon it:",
+            f"  {command_with('--abandon', each.batch_id)}",
+        )
 
 
 def _show_batches(
@@ -88,13 +81,13 @@ def _show_batches(
     columns = ["batch_id", "status", "rounds", "started_at", "updated_at", "outcomes", "published to", "out"]
     rows, unpublished = [], []
     for each, record in zip(described, records, strict=True):
-        parts = {one["target"]: (one["slices_sent"], one["slices"]) for one in each["publications"]}
-        places = [
-            to if sent == all_ else f"{to} ({sent} of {all_} slices)" for to, (sent, all_) in parts.items()
-        ]
-        to = ", ".join(places) or None
-        rows.append(each | {"outcomes": counts_text(record.counts) or None, "published to": to})
-        is_out = any(sent == all_ for sent, all_ in parts.values())
+        targets, is_out = [], False
+        for one in each["publications"]:
+            to, sent, all_ = one["target"], one["slices_sent"], one["slices"]
+            targets.append(to if sent == all_ else f"{to} ({sent} of {all_} slices)")
+            is_out |= sent == all_
+        row = {"outcomes": counts_text(record.counts) or None, "published to": ", ".join(targets) or None}
+        rows.append(each | row)
         if record.status is BatchStatus.PUBLISHED and record.counts.get("outputs") and not is_out:
             unpublished.append(record.batch_id)
     if not any(each["publications"] for each in described):  # the table never publishes
@@ -138,16 +131,14 @@ def _what_is_left(record: BatchRecord) -> str:
     left = "`consistent run --unfinished`, or another batch of its messages, publishes the outputs left in outboxes."
     if record.rounds == 0:
         return left
-    rounds, folder = (
-        counted(record.rounds, "committed round"),
-        within(record.out, f"batch_id={record.batch_id}"),
-    )
+    rounds = counted(record.rounds, "committed round")
+    folder = within(record.out, f"batch_id={record.batch_id}")
     there = f"The outcomes of {rounds} are in {folder}: publish them from there"
     return f"{there}, because no other batch repeats them. {left}"
 
 
 def open_outcomes(out: str, batch_id: str | None, outcome_filter: OutcomeFilter) -> OutcomeFiles:
-    """Find the committed rounds in a folder. Raises `NotPossibleError` if there are none."""
+    """Open the outcomes in a folder, of one batch or of all. Raises `NotPossibleError` if there are none."""
     import pyarrow as pa
 
     if Path(out).is_file():
@@ -158,14 +149,11 @@ def open_outcomes(out: str, batch_id: str | None, outcome_filter: OutcomeFilter)
         reason = str(error).partition("\n")[0]
         raise NotPossibleError(f"Outcomes cannot be read from {out}: {reason}.") from error
     if not found.rounds and found.held_back:
-        raise NotPossibleError(
-            f"All batches in {out} are held back: select one, such as --batch-id {found.held_back[0]}."
-        )
+        select = f"select one, such as --batch-id {found.held_back[0]}"
+        raise NotPossibleError(f"All batches in {out} are held back: {select}.")
     if not found.rounds:
-        which = f" of batch {batch_id}" if batch_id else ""
-        raise NotPossibleError(
-            f"There are no outcomes{which} in {out}: `consistent run --out {quote(out)}` writes them."
-        )
+        which, write = f" of batch {batch_id}" if batch_id else "", f"`consistent run --out {quote(out)}`"
+        raise NotPossibleError(f"There are no outcomes{which} in {out}: {write} writes them.")
     return found
 
 
@@ -221,18 +209,19 @@ def _show(files: OutcomeFiles, limit: int | None, screen: Screen) -> None:
     if not counts:
         screen.show("There are no such outcomes.")
         return
-    screen.show(*_parts(files, counts, deliveries, published, limit))
+    screen.show(*_deliveries(files, counts, deliveries))
+    if published:
+        more = ", the first" if limit and len(published) == limit else ""
+        is_held_back = files.is_one and files.held_back
+        title = "Not published, because the batch is held back" if is_held_back else "Published"
+        columns = {name: name for name in ("batch_id", "message_id", "type", "body", "published_by")}
+        screen.show("", make_table(f"{title}{more}", columns | {"cause": "for_message"}, published))
     if dead_letters:
         screen.show("", table_of_dead_letters(dead_letters, dead_count))
 
 
-def _parts(
-    files: OutcomeFiles,
-    counts: Counter[OutcomeKind],
-    deliveries: Sequence[Row],
-    published: Sequence[Row],
-    limit: int | None,
-) -> Iterator[RenderableType]:
+def _deliveries(files: OutcomeFiles, counts: Counter[OutcomeKind], deliveries: Sequence[Row]) -> Parts:
+    """Yield the counts by handler and status and, if a filter is set, the deliveries."""
     by_handler: dict[str, dict[str, Any]] = {}
     for (handler, status, _), count in sorted(counts.items(), key=lambda each: each[0][0] or ""):
         new: dict[str, Any] = {"handler": handler or "(none)", **dict.fromkeys(Status, 0)}
@@ -248,12 +237,3 @@ def _parts(
             status = f"{each['status']}: {each['reason']}" if each["reason"] else each["status"]
             rows.append(each | {"status": status, "outputs": len(each["outputs"] or ())})
         yield make_table(f"Deliveries{more}", (*columns, "version", "outputs", "error"), rows)
-    if published:
-        yield ""
-        more = ", the first" if limit and len(published) == limit else ""
-        is_held_back = files.is_one and files.held_back
-        title = "Not published, because the batch is held back" if is_held_back else "Published"
-        names = ("batch_id", "message_id", "type", "body", "published_by", "for_message")
-        yield make_table(
-            f"{title}{more}", names, [{**each, "for_message": each["cause"]} for each in published]
-        )

@@ -47,23 +47,19 @@ def init(
         if os.path.lexists(folder / file):
             raise NotPossibleError(f"{folder / file} exists: use a new folder.")
     try:
-        for file in files:
-            (folder / file).parent.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(text, encoding="utf-8")
     except OSError as error:
         raise NotPossibleError(f"{error.filename} cannot be written: {error.strerror}.") from error
-    steps = [
-        f"cd {shlex.quote(name)}",
-        "pytest",
-        "consistent run raffle.jsonl",
-        "consistent show Raffle spring",
-    ]
-    Screen(as_json).put(
-        {"folder": str(folder), "files": list(files)},
-        f"Wrote {', '.join(files)}. Next:",
-        *(f"  {step}" for step in steps),
+    wrote = f"Wrote {', '.join(files)}. Next:"
+    steps = (
+        f"  cd {shlex.quote(name)}",
+        "  pytest",
+        "  consistent run raffle.jsonl",
+        "  consistent show Raffle spring",
     )
+    Screen(as_json).put({"folder": str(folder), "files": list(files)}, wrote, *steps)
 
 
 def template(project: str) -> dict[str, str]:
@@ -74,9 +70,7 @@ def template(project: str) -> dict[str, str]:
 
 def config(
     ctx: typer.Context,
-    words: Annotated[
-        list[str] | None, argument("[COMMAND [OPTIONS]]", "Show the options of this command.")
-    ] = None,
+    words: Annotated[list[str] | None, argument("[COMMAND [OPTIONS]]", "Show only its options.")] = None,
     *,
     env: str | None = of_environment(),
     as_json: AsJson = False,
@@ -115,14 +109,13 @@ def config(
             if command.counts(each, given)
         }
     rows = list(_rows(project, known, inner, given, target))
-    columns = {"key": "option", "value": "value", "from": "from"}
     shown = []
     for row in rows:
         value = row["value"]
         text = ", ".join(value) if isinstance(value, list) else "" if value is None else str(value)
         if text:
-            shown.append(row | {"value": text.lower() if isinstance(value, bool) else text})
-    Screen(as_json).put({"values": rows}, make_table("Values", columns, shown))
+            shown.append((row["key"], text.lower() if isinstance(value, bool) else text, row["from"]))
+    Screen(as_json).put({"values": rows}, make_table("Values", ("option", "value", "from"), shown))
 
 
 def _rows(
@@ -140,7 +133,7 @@ def _rows(
             ctx.default_map = {} if entry is None else {parameter.name: entry.value}
             value, source = parameter.consume_value(ctx, given)
             if source.name in ("COMMANDLINE", "ENVIRONMENT"):
-                parameter.process_value(ctx, value)  # validates like the command itself
+                parameter.process_value(ctx, value)  # raises the errors of the command itself
             origins = {"COMMANDLINE": "command line", "ENVIRONMENT": declared.variable}
             origins["DEFAULT_MAP"] = entry and entry.origin
             of_target = name if group == TARGETS and name else None

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 from rich.console import RenderableType
@@ -20,7 +20,7 @@ from eventstore import Table
 from runtime.batch_options import TablePlace
 from runtime.cli.batch_command import BatchChoices, resumable
 from runtime.cli.checks import hint_at, kind, load_module, on_table, require_table
-from runtime.cli.console import Screen, StepProgress, counted, make_table, notes
+from runtime.cli.console import Parts, Screen, StepProgress, counted, make_table, notes
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError, needing
 from runtime.cli.options import AsJson, ScanOptions, only
 from runtime.clock import system_clock
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from runtime.publishing.runner import PublishResult
     from runtime.spark.session import Session
 
-T = TypeVar("T")
-
-TARGET_VARIABLE = "CONSISTENT_TARGET"
 _RESUMED = "Outputs sent so far stay sent. Run the same command again to resume."
 _SHOWN = 10
 
@@ -63,7 +60,7 @@ class Customers:
         if self.strategy == "at-most-once" and settings.at_least_once:
             raise UsageError(
                 f"--strategy at-most-once applies to all customers, but {AT_LEAST_ONCE} is "
-                f"{os.environ[AT_LEAST_ONCE]!r}: remove one of them. Without --strategy, messages to those "
+                f"{os.environ[AT_LEAST_ONCE]!r}: remove one of the two. Without --strategy, messages to these "
                 f"customers are sent at least once, all others at most once."
             )
         return settings
@@ -86,26 +83,19 @@ class PublishTo:
     customers: Customers = field(default_factory=Customers)
 
     def find(self, batch_id: str, states: TablePlace) -> Publishing | None:
-        """Return the target, if any. Raises `UsageError` for an invalid target, or target options without a target."""
-        if self.publish is not None:
-            return find_target(
-                self.publish, batch_id, states, of_target=self.target, customers=self.customers
-            )
+        """Return the target, or None without --publish. Raises `UsageError` for an invalid or an unused option."""
         of = self.target
-        for option_, value in (
-            ("--map", of.names),
-            ("--header", of.headers),
-            ("--customer", of.customer),
-            ("--keys", of.keys),
-            ("--rate", of.rate),
-            ("--strategy", self.customers.strategy),
-        ):
+        if self.publish is not None:
+            return find_target(self.publish, batch_id, states, of_target=of, customers=self.customers)
+        names = ("map", "header", "customer", "keys", "rate", "strategy")
+        values = (of.names, of.headers, of.customer, of.keys, of.rate, self.customers.strategy)
+        for name, value in zip(names, values, strict=True):
             if value:
-                raise UsageError(f"{option_} needs --publish URL.")
+                raise UsageError(f"--{name} needs --publish URL.")
         return None
 
     def announced(self, batch: BatchChoices, screen: Screen) -> tuple[BatchChoices, Publishing | None]:
-        """Announce a batch, and return it with its target. First raises `UsageError` if the target is invalid."""
+        """Announce a batch, and return it with its target, if any. First raises `UsageError` for an invalid target."""
         self.find("", batch.states)
         batch = batch.announced(screen)
         return batch, self.find(batch.batch_id or "", batch.states)
@@ -130,20 +120,16 @@ def find_target(
     *,
     of_target: TargetOptions,
     customers: Customers,
-    options: PublishOptions | None = None,
+    options: PublishOptions = PublishOptions(),
 ) -> Publishing:
-    """Open the target of a URL. Raises `UsageError` and `MissingExtraError`."""
+    """Open the target of a batch. Raises `UsageError` if it is invalid, and `MissingExtraError`."""
     with needing("Publishing needs"):
         import runtime.publishing.runner  # noqa: F401 - fails early if missing
         from runtime.publishing.targets.choice import is_function, open_target
-    to, options = resolved(to), options or PublishOptions()
-    of_target = replace(
-        of_target,
-        batch_id=batch_id,
-        concurrency=options.concurrency,
-        attempts=options.attempts,
-        headers={name: resolved(value) for name, value in of_target.headers.items()},
-    )
+    to = resolved(to)
+    headers = {name: resolved(value) for name, value in of_target.headers.items()}
+    how: Any = {"concurrency": options.concurrency, "attempts": options.attempts}
+    of_target = replace(of_target, batch_id=batch_id, headers=headers, **how)
     if is_function(to):
         keys = of_target.keys
         of_target = replace(
@@ -167,11 +153,10 @@ def load_sender(spec: str) -> Callable[..., object]:
     """
     module, name = load_module(spec, "A sender is named MODULE:FUNCTION, such as post:send")
     if not hasattr(module, name):
+        of = module.__name__
         names = ", ".join(each for each, value in vars(module).items() if inspect.isfunction(value))
         known = f" Its functions: {names}." if names else ""
-        raise UsageError(
-            f"The module {module.__name__} has no function {name}.{known}{hint_at(module.__name__)}"
-        )
+        raise UsageError(f"The module {of} has no function {name}.{known}{hint_at(of)}")
     sender: Callable[..., object] = getattr(module, name)
     shape = f"write `def {name}(message): ...` or `async def {name}(message): ...`"
     if isinstance(sender, type) or not callable(sender):
@@ -185,7 +170,7 @@ def load_sender(spec: str) -> Callable[..., object]:
 
 @contextmanager
 def _sending(publishing: Publishing, doing: str, progress: StepProgress) -> Iterator[None]:
-    """Show the progress of a batch. Append to a `TargetError` how to resume."""
+    """Context manager that announces the publication of a batch. Appends to a `TargetError` how to resume."""
     tell_of_keys(publishing)
     target = publishing.target
     progress.step(f"{doing} batch {publishing.batch_id} to {target.name}, {target.promise}")
@@ -195,8 +180,10 @@ def _sending(publishing: Publishing, doing: str, progress: StepProgress) -> Iter
         raise TargetError(f"{error} {_RESUMED}") from error
 
 
-def _work_here(publishing: Publishing, doing: str, out: str | None, work: Callable[..., Awaitable[T]]) -> T:
-    async def done(table: Table) -> T:
+def _work_here(
+    publishing: Publishing, doing: str, out: str | None, work: Callable[..., Awaitable[PublishResult]]
+) -> PublishResult:
+    async def done(table: Table) -> PublishResult:
         record = await Ledger(table, system_clock).get(publishing.batch_id)
         folder, show = out or record.out, progress.show_outputs
         return await work(table, record, folder, publishing.target, publishing.options, show=show)
@@ -205,18 +192,13 @@ def _work_here(publishing: Publishing, doing: str, out: str | None, work: Callab
         return on_table(publishing.states, done)
 
 
-def publish_on(
-    publishing: Publishing, spark: Session, out: str | None, progress: StepProgress
-) -> PublishResult:
-    """Publish unpublished outputs as Spark tasks. Raises `TargetError` if some outputs were not sent."""
+def publish_on(to: Publishing, spark: Session, out: str | None, progress: StepProgress) -> PublishResult:
+    """Publish the unsent outputs of a batch as Spark tasks. Raises `TargetError` if some were not sent."""
     from runtime.spark.publishing import publish
 
-    place = asdict(publishing.states)
-    target, options = publishing.of_target, publishing.options
-    with _sending(publishing, "Publishing", progress):
-        return publish(
-            spark, publishing.batch_id, publishing.to, **place, out=out, target=target, options=options
-        )
+    how: Any = {**asdict(to.states), "target": to.of_target, "options": to.options}
+    with _sending(to, "Publishing", progress):
+        return publish(spark, to.batch_id, to.to, out=out, **how)
 
 
 def publish_done(target: Publishing | None, done: CarriedOut, screen: Screen) -> bool:
@@ -232,15 +214,15 @@ def publish_done(target: Publishing | None, done: CarriedOut, screen: Screen) ->
 
 
 def tell_of_keys(publishing: Publishing) -> None:
-    """Warn if Redis might lose the delivery keys. Raises `UsageError` if Redis does not answer."""
+    """Warn if the delivery keys are in a Redis that might lose them. Raises `UsageError` if Redis does not answer."""
     from runtime.publishing.last_hop import weaknesses
 
     for remark in asyncio.run(weaknesses(publishing.of_target.keys, publishing.of_target.keys_table)):
         notes().print(remark, soft_wrap=True)
 
 
-def published_parts(batch_id: str, found: PublishResult) -> Iterator[RenderableType]:
-    """Yield the result of a complete publication: counts, and rejected outputs."""
+def published_parts(batch_id: str, found: PublishResult) -> Parts:
+    """Yield the report of a complete publication: counts, and rejected outputs."""
     total = counted(found.publication.slices, "slice")
     yield (
         f"Batch {batch_id} is published to {found.publication.target}: {total}, of which {found.slices:,} were sent "
@@ -249,8 +231,8 @@ def published_parts(batch_id: str, found: PublishResult) -> Iterator[RenderableT
     if found.skipped:
         by = [f"{count:,} by {batch_id}" for batch_id, count in Counter(found.skipped).most_common(_SHOWN)]
         more = ["others"] * (len(found.skipped) > _SHOWN)
-        total = counted(sum(found.skipped.values()), "output")
-        yield f"Skipped: {total} of duplicates, published before: {', '.join(by + more)}."
+        skipped = counted(sum(found.skipped.values()), "output")
+        yield f"Skipped: {skipped} of duplicates, published before: {', '.join(by + more)}."
     if found.records and len(found.records) > len(found.refused):
         results = _results(found.records).items()
         said = ", ".join(f"{count:,} {result.replace('_', ' ')}" for result, count in results)
@@ -261,12 +243,10 @@ def published_parts(batch_id: str, found: PublishResult) -> Iterator[RenderableT
         yield "Use --letters to list all of them, and --redrive to send them again. Until then the exit code is 3."
 
 
-def _redriven_parts(
-    batch_id: str, result: PublishResult, unended_keys: Sequence[tuple[str, str]]
-) -> Iterator[RenderableType]:
-    """Yield the dead letters of a publication, and the number of redriven outputs.
+def _redriven_parts(batch_id: str, result: PublishResult, keys: Sequence[tuple[str, str]]) -> Parts:
+    """Yield the number of redriven outputs of a publication, and its dead letters.
 
-    `unended_keys`: the customer and message id of each send that crashed or is in progress.
+    `keys`: customer and message id of each send that crashed or is in progress.
     """
     of_batch = f"of batch {batch_id} at {result.publication.target}"
     if result.outputs:
@@ -275,21 +255,9 @@ def _redriven_parts(
         yield _table(result.refused, len(result.refused))
     else:
         yield f"There are no dead letters {of_batch}."
-    if unended_keys:
-        title = f"In doubt, because sending is in progress or crashed: {counted(len(unended_keys), 'key')}"
-        yield make_table(title, ("customer", "output"), unended_keys)
-
-
-def _document(batch_id: str, result: PublishResult) -> dict[str, Any]:
-    return {
-        "batch_id": batch_id,
-        "target": result.publication.target,
-        "publication": result.publication.key,
-        "outputs_sent": result.outputs,
-        "outputs_skipped": dict(result.skipped),
-        "results": _results(result.records),
-        "refused": [each._asdict() for each in result.refused],
-    }
+    if keys:
+        title = f"In doubt, because sending is in progress or crashed: {counted(len(keys), 'key')}"
+        yield make_table(title, ("customer", "output"), keys)
 
 
 def _results(records: Collection[Record]) -> dict[str, int]:
@@ -303,63 +271,81 @@ def _table(refused: Sequence[Record], of: int) -> RenderableType:
 
 @dataclass(frozen=True)
 class _Asked:
+    """The requested work: to publish or, with `letters` or `redrive`, to list or redrive dead letters."""
+
     out: str | None
     letters: bool
     redrive: bool
     screen: Screen
     metrics: Metrics
 
-    def batches(self, target: Publishing) -> list[str]:
-        """Return the batches with unpublished or rejected outputs."""
+    def batches(self, to: Publishing) -> list[str]:
+        """Return the batches with unpublished outputs or, to list or redrive dead letters, with rejected outputs."""
         from runtime.publishing.runner import find_unpublished
 
-        found = on_table(
-            target.states,
-            lambda table: find_unpublished(
-                table,
-                target.target,
-                target.options.types,
-                self.out,
-                corrections=target.options.corrections,
-            ),
-        )
+        how, corrections = (to.target, to.options.types, self.out), to.options.corrections
+        found = on_table(to.states, lambda table: find_unpublished(table, *how, corrections=corrections))
         is_of_letters = self.letters or self.redrive
         batch_ids = [record.batch_id for record, is_refused in found if is_refused or not is_of_letters]
         if not batch_ids:
             state = "rejected" if is_of_letters else "lacks"
-            self.screen.show(f"There are no outputs that {target.target.name} {state}.")
+            self.screen.show(f"There are no outputs that {to.target.name} {state}.")
         return batch_ids
 
-    def work(
-        self, publishing: Publishing, on_spark: tuple[Session, StepProgress] | None
-    ) -> tuple[PublishResult, dict[str, Any]]:
-        """Publish, list or redrive a batch, show and return the result, with more entries for the JSON document."""
+    def work(self, to: Publishing, on_spark: tuple[Session, StepProgress] | None) -> dict[str, Any]:
+        """Publish, list or redrive a batch. Show the result, and return its JSON form."""
         from runtime.publishing import runner
 
-        batch_id, of_target = publishing.batch_id, publishing.of_target
-        left: Sequence[tuple[str, str]] = []
+        keys: Sequence[tuple[str, str]] = []
         if self.letters:
 
             async def listing(opened: Table) -> PublishResult:
-                record = await Ledger(opened, system_clock).get(batch_id)
-                return await runner.letters(opened, record, publishing.target, publishing.options.types)
+                record = await Ledger(opened, system_clock).get(to.batch_id)
+                return await runner.letters(opened, record, to.target, to.options.types)
 
-            left = asyncio.run(unended(of_target.keys, of_target.keys_table)) if of_target.send else []
-            published = on_table(publishing.states, listing)
+            of = to.of_target
+            keys = asyncio.run(unended(of.keys, of.keys_table)) if of.send else []
+            result = on_table(to.states, listing)
         elif self.redrive:
-            doing = "Redriving the rejected outputs of"
-            published = _work_here(publishing, doing, self.out, runner.redrive)
+            result = _work_here(to, "Redriving the rejected outputs of", self.out, runner.redrive)
+        elif on_spark is not None:
+            result = publish_on(to, on_spark[0], self.out, on_spark[1])
+            on_spark[1].done()
         else:
-            if on_spark is not None:
-                spark, progress = on_spark
-                published = publish_on(publishing, spark, self.out, progress)
-                progress.done()
-            else:
-                published = _work_here(publishing, "Publishing", self.out, runner.publish)
-            self.screen.show(*published_parts(batch_id, published))
-            return published, {"slices": published.publication.slices, "slices_sent": published.slices}
-        self.screen.show(*_redriven_parts(batch_id, published, left))
-        return published, {"keys_without_end": [list(each) for each in left]}
+            result = _work_here(to, "Publishing", self.out, runner.publish)
+        self.metrics.add("published_outputs", result.outputs)
+        if self.letters or self.redrive:
+            more: dict[str, Any] = {"keys_without_end": [list(each) for each in keys]}
+            self.screen.show(*_redriven_parts(to.batch_id, result, keys))
+        else:
+            more = {"slices": result.publication.slices, "slices_sent": result.slices}
+            self.screen.show(*published_parts(to.batch_id, result))
+        return {
+            "batch_id": to.batch_id,
+            "target": result.publication.target,
+            "publication": result.publication.key,
+            "outputs_sent": result.outputs,
+            "outputs_skipped": dict(result.skipped),
+            "results": _results(result.records),
+            "refused": [each._asdict() for each in result.refused],
+            **more,
+        }
+
+    def work_through(
+        self, found: Sequence[Publishing], scan: ScanOptions, *, is_one: bool
+    ) -> tuple[list[dict[str, Any]], int]:
+        """Work on all batches. Return the results, and the number of batches skipped because they have no outcomes."""
+        documents, missing = [], 0
+        with scan.working(f"Stopped. {_RESUMED}") if scan.place and found else nullcontext() as on_spark:
+            for each in found:
+                try:
+                    documents.append(self.work(each, on_spark))
+                except (OutcomesMissingError, BatchRefusedError) as error:
+                    if is_one:
+                        raise
+                    self.screen.note(f"Batch {each.batch_id} is skipped: {error}")
+                    missing += 1
+        return documents, missing
 
 
 def publish(
@@ -372,11 +358,10 @@ def publish(
     out: str | None = option("The folder of the outcomes, if they were moved.", metavar="DIR"),
     to: str = option(
         "The target, by its name in the project file, or sqlite:///FILE, postgresql://..., http://..., https://..., "
-        "kafka://HOST:PORT, "
-        "MODULE:FUNCTION, or env:NAME for one of these or a Service Bus connection string in an environment "
-        "variable.",
+        "kafka://HOST:PORT, MODULE:FUNCTION, or env:NAME for one of these or a Service Bus connection string in an "
+        "environment variable.",
         default=REQUIRED,
-        envvar=TARGET_VARIABLE,
+        envvar="CONSISTENT_TARGET",
         metavar="URL|NAME",
         group="publish",
     ),
@@ -385,11 +370,9 @@ def publish(
     options: PublishOptions,
     scan: ScanOptions,
     letters: bool = flag(
-        "Only list outputs that the target rejected permanently, and messages of a MODULE:FUNCTION in doubt."
+        "Only list permanently rejected outputs, and messages of a MODULE:FUNCTION in doubt."
     ),
-    redrive: bool = flag(
-        "Only send outputs again that the target rejected permanently, after fixing the cause."
-    ),
+    redrive: bool = flag("Only resend permanently rejected outputs, after fixing the cause."),
     metrics_file: Path | None = option_of(BatchChoices, "metrics_file", group="publish"),
     as_json: AsJson = False,
 ) -> None:
@@ -415,35 +398,14 @@ def publish(
     find = partial(find_target, to, states=states, of_target=target, customers=customers, options=options)
     first = find(batch or "")
     require_table(states)
-
     with Metrics(is_on=metrics_file is not None or has_meters(), file=metrics_file) as metrics:
         asked = _Asked(out, letters, redrive, screen, metrics)
         found = [first] if batch is not None else [find(each) for each in asked.batches(first)]
-        documents, missing, is_refused = _each(asked, found, scan, is_one=batch is not None)
+        documents, missing = asked.work_through(found, scan, is_one=batch is not None)
     screen.put(documents[0] if batch is not None else {"batches": documents})
     if missing:
         raise NotPossibleError(
             f"The outcomes of {counted(missing, 'batch')} are missing (use --out) or merged. All others are published."
         )
-    if is_refused and not letters:
+    if not letters and any(each["refused"] for each in documents):
         raise typer.Exit(TOO_MANY_DEAD_LETTERS)
-
-
-def _each(
-    asked: _Asked, found: Sequence[Publishing], scan: ScanOptions, *, is_one: bool
-) -> tuple[list[dict[str, Any]], int, bool]:
-    documents, missing, is_refused = [], 0, False
-    with scan.working(f"Stopped. {_RESUMED}") if scan.place and found else nullcontext() as on_spark:
-        for each in found:
-            try:
-                published, more = asked.work(each, on_spark)
-            except (OutcomesMissingError, BatchRefusedError) as error:
-                if is_one:
-                    raise
-                asked.screen.note(f"Batch {each.batch_id} is skipped: {error}")
-                missing += 1
-                continue
-            asked.metrics.add("published_outputs", published.outputs)
-            documents.append({**_document(each.batch_id, published), **more})
-            is_refused = is_refused or bool(published.refused)
-    return documents, missing, is_refused

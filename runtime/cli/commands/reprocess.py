@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from html import escape
+from itertools import chain
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import RenderableType
 
 from eventstore import connect
 from handlers.codec import unpack
@@ -42,11 +42,7 @@ def reprocess(
     app: AppSpec,
     messages: Messages,
     batch: Annotated[BatchChoices, only("states", "out", "batch_id", "spark")],
-    into: str = option(
-        "The second table, in the same store: new, or of an earlier reprocessing.",
-        default=REQUIRED,
-        metavar="TABLE2",
-    ),
+    into: str = option("The second table of the store, new or reused.", default=REQUIRED, metavar="TABLE2"),
     was: str | None = option(
         "The app that made the history, if methods were edited without a revision. It computes the old outputs.",
         metavar="MODULE:ATTRIBUTE",
@@ -57,9 +53,7 @@ def reprocess(
         name="--object",
         metavar="ID",
     ),
-    capture: bool = flag(
-        "Capture missing values now. By default, messages without a recorded value become dead letters."
-    ),
+    capture: bool = flag("Capture missing values now. By default, their messages become dead letters."),
     report: Path = option(
         "The folder for the report: report.html, and the differences as Parquet.",
         default=Path("reprocessed"),
@@ -86,61 +80,43 @@ def reprocess(
     newer messages, run it again with all logs and the same --into. `consistent switch` activates TABLE2.
     """
     loaded, made_by = load_app(app), None if was is None else load_app(was)
-    logs, states, spark = _logs(messages), batch.states, batch.spark
+    screen, logs, states, spark = Screen(as_json), _logs(messages), batch.states, batch.spark
     spark.check_scope(states)
     given = (options.log_format, options.source, options.decoding)
     log_bytes = sum(check_log(each, spark.place, *given) or 0 for each in logs)
     require_table(states)
     check_folder(batch.out, spark.place)
     check_folder(str(report), spark.place, "The report", "--report")
-    screen = Screen(as_json)
     batch = batch.announced(screen)
-    with spark.working("Stopped. Nothing is lost: run it again with its --batch-id.", log_bytes or None) as (
-        session,
-        progress,
-    ):
+    scope: dict[str, Any] = {"as_of": as_of, "business_id": object_}
+    tables: dict[str, Any] = {**asdict(states), "into": into, "out": batch.out, "batch_id": batch.batch_id}
+    stopped = "Stopped. Nothing is lost: run it again with its --batch-id."
+    with spark.working(stopped, log_bytes or None) as (session, progress):
         from runtime.spark import reprocessing
 
+        how = {**vars(replace(options, step=progress.step)), "was": made_by, "capture": capture}
         with resumable(batch.batch_id or "", TablePlace(states.store, into)):
-            done = reprocessing.reprocess(
-                session,
-                logs,
-                loaded,
-                store=states.store,
-                table=states.table,
-                into=into,
-                out=batch.out,
-                was=made_by,
-                as_of=as_of,
-                business_id=object_,
-                capture=capture,
-                batch_id=batch.batch_id,
-                **vars(replace(options, step=progress.step)),
-            )
+            done = reprocessing.reprocess(session, logs, loaded, **tables, **scope, **how)
         progress.step("Comparing")
         different = reprocessing.differences(done.result.outcomes).persist()
         different.write.mode("overwrite").parquet(str(report.absolute() / "differences"))
-        tables = reprocessing.report(done, different, 1000)
+        parts = reprocessing.report(done, different, 1000)
         changed = different.where("state <> 'object'").count()
         objects = different.count() - changed
         progress.done()
-    counts = {"batch_id": batch.batch_id, "into": into, "changed": changed, "objects": objects}
     said = f"{counted(changed, 'message')} differ, and the final state of {counted(objects, 'object')}."
-    page = _page(f"{states.table} handled again by {app}", said, tables)
+    page = _page(f"{states.table} handled again by {app}", said, parts)
     (report / "report.html").write_text(page, encoding="utf-8")
-    screen.put({**counts, "tables": tables}, *_shown(tables, limit), said)
+    counts = {"batch_id": batch.batch_id, "into": into, "changed": changed, "objects": objects}
+    most = limit or None
+    shown = [(make_table(title, list(rows[0]), rows[:most]), "") for title, rows in parts.items() if rows]
+    screen.put({**counts, "tables": parts}, *chain.from_iterable(shown), said)
     screen.show(f"The report is in {report / 'report.html'}.")
     if not done.missing and object_ is as_of is None:
         screen.show("To use the second table:", f"  {command_on('switch', states, into)}")
     if max_changes is not None and changed > max_changes:
         screen.note(f"{counted(changed, 'message')} differ, more than --max-changes {max_changes}.")
         raise typer.Exit(TOO_MANY_DEAD_LETTERS)
-
-
-def _shown(tables: Mapping[str, Rows], limit: int) -> Iterator[RenderableType]:
-    for title, rows in tables.items():
-        if rows:
-            yield from (make_table(title, list(rows[0]), rows[: limit or None]), "")
 
 
 def _page(title: str, said: str, tables: Mapping[str, Rows]) -> str:
@@ -161,9 +137,7 @@ def _cell(column: str, value: object) -> str:
 
 
 def switch(
-    tables: Annotated[
-        list[str], argument("[TABLE] TABLE2", "The table, by default --table, and its successor.")
-    ],
+    tables: Annotated[list[str], argument("[TABLE] TABLE2", "The table (or --table) and its successor.")],
     *,
     store: str = option_of(TablePlace, "store", group=""),
     table: str | None = option_of(TablePlace, "table", default=None, group=""),
@@ -214,7 +188,7 @@ def fork(
     messages: Messages = "",
     as_json: AsJson = False,
 ) -> None:
-    r"""Copy the history of one object into a table of its own, to try something on it.
+    r"""Copy the history of one object into a separate table, to experiment with it.
 
         consistent fork LeaderBoard 7f0c...e2 --at 3 --into trial \
             --store sqlite:///store.db --table games
@@ -234,9 +208,8 @@ def fork(
 
     async def work() -> Fork:
         async with connect(states.store) as store:
-            return await fork_object(
-                store, states.table, handler, business_id, at=at, into=into, check=export
-            )
+            of = states.table, handler, business_id
+            return await fork_object(store, *of, at=at, into=into, check=export)
 
     made = asyncio.run(work())
     said = f"{made.name} has {handler} {business_id} up to version {made.version.number}."
@@ -250,9 +223,7 @@ def _case(handler: str, business_id: str, version: Version, logs: Sequence[str])
     rows = (row for log in logs for row in messages_on_disk(log))
     body = next((row["body"] for row in rows if canonical(row["message_id"]) == version.message_id), None)
     if body is None:
-        raise LogError(
-            f"{', '.join(logs)}: the message {version.message_id} is missing. Add the log that has it."
-        )
+        raise LogError(f"{', '.join(logs)}: the message {version.message_id} is missing. Add its log.")
     captured, described = version.record.captured or {}, describe_version(version, whole=True, diff=False)
     # Values that JSON cannot hold are exported twice: to read, and as msgpack.
     packed = {
@@ -260,19 +231,17 @@ def _case(handler: str, business_id: str, version: Version, logs: Sequence[str])
         for name, value in captured.items()
         if readable(value) != unpack(value, strict_map_key=False)
     }
+    names = ("message_id", "type", "headers", "now", "captured", "schema", "before", "after")
     return {
         "handler": handler,
         "business_id": business_id,
         "body": json.loads(body) if isinstance(body, str) else body,
         "packed": packed,
-        **{name: described[name] for name in _OF_CASE},
+        **{name: described[name] for name in names},
     }
 
 
-_OF_CASE = ("message_id", "type", "headers", "now", "captured", "schema", "before", "after")
-
-
 def _logs(messages: str) -> list[str]:
-    """Split the names of several logs."""
+    """Split the names of several logs. The name of an existing file, and of topics, may contain commas."""
     is_one = messages.startswith("kafka:") or Path(messages).exists()
     return [messages] if is_one else messages.split(",")

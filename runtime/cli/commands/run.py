@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,8 +20,9 @@ from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError
 from runtime.cli.options import AppSpec, AsJson, AuxiliaryStore, Messages, SparkOptions, only
 from runtime.errors import UsageError
 from runtime.ledger.batch import DeadLetterLimit
+from runtime.messages.outcome import Reason
 from runtime.messages.sizes import MessageLimits
-from runtime.options import REQUIRED, flag, option
+from runtime.options import REQUIRED, flag, option, option_of
 from runtime.telemetry import Metrics, logs_json
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from runtime.spark.session import Session
     from runtime.spark.streaming import PublishEpoch
 
-_OF_STREAM: tuple[str, ...] = (*OF_ANY_BATCH, "late", "on_error", "on_difference", "guard", "types", "draws")
-_OF_STREAM += ("algorithm", "decoding")
+_OF_STREAM = (
+    *OF_ANY_BATCH, "late", "on_error", "on_difference", "guard", "types", "draws", "algorithm", "decoding",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,26 +45,25 @@ class DeadLetterChoices:
         metavar="N|P%",
         parser=DeadLetterLimit.parse,
     )
-    strict: bool = flag(
-        "With --max-dead-letters: do not publish a batch with more dead letters.", is_rare=True
-    )
+    strict: bool = flag("With --max-dead-letters: do not publish a batch that has more.", is_rare=True)
 
     def __post_init__(self) -> None:
         if self.strict and self.max_dead_letters is None:
             raise UsageError("--strict needs --max-dead-letters.")
 
     def judge(self, screen: Screen, report: BatchReport, then: Sequence[str]) -> None:
-        """Print the next commands for dead letters. Exits with an error for corrupt streams, or above the limit."""
+        """Print the commands `then` if there are dead letters. Exits with an error for corrupt streams, or too many."""
         if not report.dead_letters:
             return
         for group in report.dead_letters if logs_json() else ():
             screen.note("dead letters", batch=report.record.batch_id, **asdict(group))
-        say = "The table keeps the dead letters. To list them, and to redrive them after fixing the cause:"
-        screen.show(say, *(f"  {command}" for command in then))
-        if report.damaged:
+        said = "The table keeps the dead letters. To list them, and to redrive them after fixing the cause:"
+        screen.show(said, *(f"  {command}" for command in then))
+        damaged = sum(each.count for each in report.counts if each.reason == Reason.STREAM_DAMAGED)
+        if damaged:
             raise NotPossibleError(
-                f"{counted(report.damaged, 'delivery')} to corrupt streams failed (stream_damaged). All others are "
-                f"done. `consistent check` lists the corrupt rows."
+                f"{counted(damaged, 'delivery')} to corrupt streams failed (stream_damaged). All others are done. "
+                f"`consistent check` lists the corrupt rows."
             )
         done, limit = "Dead letters change no state, and the batch is done", self.max_dead_letters
         if limit is None or not limit.is_exceeded(report.record.counts):
@@ -159,9 +160,7 @@ class StreamChoices:
         is_rare=False,
     )
     query: str = option(
-        "The name of the query. Its micro-batches have the batch ids NAME-0, NAME-1 ...",
-        default=REQUIRED,
-        metavar="NAME",
+        "The name of the query. Its batches have the ids NAME-0, NAME-1 ...", default=REQUIRED, metavar="NAME"
     )
     checkpoint: str = option(
         "The folder for Spark's progress of this query. Use it for no other query, and never delete it.",
@@ -169,19 +168,14 @@ class StreamChoices:
         metavar="DIR",
     )
     trigger: timedelta | None = option(
-        "Start a micro-batch every 5s, 1m ..., if there are messages.",
-        metavar="TIME",
-        show_default="one after another",
+        "Start a micro-batch every 5s, 1m ... By default each follows the last one at once.", metavar="TIME"
     )
     available_now: bool = flag("Process the existing files in micro-batches, then stop.")
     max_files: int | None = option(
         "The maximum number of files in a micro-batch.", min=1, show_default="all", is_rare=True
     )
     compact_after: int = option(
-        "Merge the outcomes of N epochs. They appear in OUT when the last one is published.",
-        default=1,
-        min=1,
-        is_rare=True,
+        "Merge the outcomes of N epochs, when the last one is published.", default=1, min=1, is_rare=True
     )
 
     def __post_init__(self) -> None:
@@ -195,10 +189,10 @@ def stream(
     choices: StreamChoices,
     batch: Annotated[BatchChoices, only("states", "out", "metrics_file", "others", "spark")],
     options: Annotated[BatchOptions, only(*_OF_STREAM)],
-    max_dead_letters: DeadLetterLimit | None = option(
-        "Exit with code 3, without publishing the epoch, above N dead letters, or P% of the deliveries.",
-        metavar="N|P%",
-        parser=DeadLetterLimit.parse,
+    max_dead_letters: DeadLetterLimit | None = option_of(
+        DeadLetterChoices,
+        "max_dead_letters",
+        help="Exit with code 3, without publishing the epoch, above N dead letters, or P% of the deliveries.",
     ),
     publish: PublishTo,
 ) -> None:
@@ -219,9 +213,8 @@ def stream(
     limit = None if max_dead_letters is None else str(max_dead_letters)
     options = replace(batch.options(options), max_dead_letters=limit)
     options.types_of(loaded)
-    place, states = batch.spark.place, batch.states
+    place, states, source = batch.spark.place, batch.states, choices.source
     written = {"--out": batch.out, "--checkpoint": choices.checkpoint}
-    source = choices.source
     check_source(source, choices.source_format, place, written, options.decoding)
     check_folder(choices.checkpoint, place, "The checkpoint", "--checkpoint")
     batch.check(loaded, options, must_exist=False)
@@ -238,31 +231,14 @@ def stream(
     from runtime.spark.logs.read import is_kafka
     from runtime.spark.streaming import Stream, open_source
 
-    new = Stream(
-        loaded,
-        states,
-        batch.out,
-        choices.query,
-        choices.checkpoint,
-        choices.compact_after,
-        options,
-        done=say,
-        publish=publisher,
-    )
+    named = choices.query, choices.checkpoint, choices.compact_after
+    new = Stream(loaded, states, batch.out, *named, options, done=say, publish=publisher)
     again = f"Stopped. Nothing is lost: run the same command again to resume the query {choices.query}."
     with metrics, batch.spark.working(again) as (spark, progress):
         progress.done()
-        new.run(
-            open_source(
-                spark,
-                source,
-                choices.source_format,
-                choices.max_files,
-                screen.note,
-                decoding=options.decoding,
-            ),
-            "available-now" if choices.available_now else choices.trigger,
-        )
+        how = choices.source_format, choices.max_files, screen.note
+        messages = open_source(spark, source, *how, decoding=options.decoding)
+        new.run(messages, "available-now" if choices.available_now else choices.trigger)
     where = "messages" if is_kafka(source) else f"files in {source}"
     screen.show(f"The query {choices.query} has processed all {where}.")
 
@@ -270,7 +246,7 @@ def stream(
 def _publisher(
     publish: PublishTo, states: TablePlace, query: str, screen: Screen, metrics: Metrics
 ) -> PublishEpoch | None:
-    """Return the function that publishes an epoch, if there is a target. Raises `UsageError` for an invalid target."""
+    """Return the function that publishes an epoch, or None without a target. Raises `UsageError` if it is invalid."""
     found = publish.find(query, states)
     if found is None:
         return None
@@ -283,9 +259,8 @@ def _publisher(
         published = to.publish(states, spark, batch_id, place)
         metrics.add("published_outputs", published.outputs)
         if refused := len(published.refused):
-            letters = command_on(
-                "publish", states, "--batch", batch_id, "--out", place, "--to", "URL", "--letters"
-            )
+            of_batch = ("--batch", batch_id, "--out", place, "--to", "URL", "--letters")
+            letters = command_on("publish", states, *of_batch)
             screen.note(f"{batch_id}: {found.target.name} rejected {counted(refused, 'output')}: {letters}")
 
     return publish_epoch
@@ -321,21 +296,12 @@ def tokens(
     spark.check_scope(states, place)
     log_bytes = check_log(messages, spark.place, options.log_format, options.source)
     with spark.working("Stopped. Run the same command again.", log_bytes) as (session, progress):
-        issued = issue_tokens(
-            session,
-            messages,
-            loaded,
-            place,
-            out,
-            log_format=options.log_format,
-            source=options.source,
-            limits=limits,
-            step=progress.step,
-        )
+        how: Any = {"log_format": options.log_format, "source": options.source, "limits": limits}
+        issued = issue_tokens(session, messages, loaded, place, out, **how, step=progress.step)
         progress.done()
         said = [f"Wrote {counted(issued.deliveries, 'delivery')} with tokens to {issued.out}."]
         if issued.was_issued:
-            said.insert(0, "The tokens of this log were issued before: the new log contains the same ones.")
+            said.insert(0, "The tokens of this log were issued before: the new log contains the same tokens.")
         if issued.rejected:
             said.append(f"Invalid rows: {issued.rejected:,}, listed in {issued.out}.rejected.")
         Screen(as_json).put(asdict(issued), *said)

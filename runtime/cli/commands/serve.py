@@ -18,8 +18,6 @@ from runtime.options import REQUIRED, option
 from runtime.serve.options import ServeOptions
 from runtime.telemetry import Lines
 
-_GRACE_SECONDS = 10  # to disconnect, after `--drain`
-
 
 def serve(
     *,
@@ -59,17 +57,14 @@ def serve(
     handler.setFormatter(Lines("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(handlers=[handler])
     logging.getLogger("consistent").setLevel(logging.INFO)
-    loaded = load_app(app)
-    counts = asyncio.run(_serve(loaded, from_, states, publish, options))
+    counts = asyncio.run(_serve(load_app(app), from_, states, publish, options))
     described = {str(name): count for name, count in counts.items()}
     listed = ", ".join(f"{count:,} {name}" for name, count in described.items() if name != "published")
-    outputs = counted(described.get("published", 0), "output")
-    screen = Screen(as_json)
-    said = f"Handled {listed or 'nothing'}; {outputs} published."
+    said = f"Handled {listed or 'nothing'}; {counted(described.get('published', 0), 'output')} published."
     if as_json or not (publish or "").startswith("stdout:"):
-        screen.put(described, said)
+        Screen(as_json).put(described, said)
     else:
-        screen.note(said)  # standard output is for outputs
+        Screen().note(said)  # standard output is for outputs
 
 
 async def _serve(
@@ -84,8 +79,8 @@ async def _serve(
 
         def stop() -> None:
             consumer.stop()
-            # A library that hangs, or a handler that ignores signals, must not keep the process.
-            last = threading.Timer(options.drain.total_seconds() + _GRACE_SECONDS, os._exit, (1,))
+            # A library that hangs, or a handler that ignores signals, has ten seconds more, to disconnect.
+            last = threading.Timer(options.drain.total_seconds() + 10, os._exit, (1,))
             last.daemon = True
             last.start()
 

@@ -1,7 +1,7 @@
 """`consistent show`: list business objects, show the versions of one, or count the rows of a table."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ from rich.text import Text
 from eventstore import Stream, Table
 from runtime.batch_options import TablePlace
 from runtime.cli.checks import on_table, require_table
-from runtime.cli.console import Cell, Screen, compact_json, counted, iso, make_facts, make_table
+from runtime.cli.console import Cell, Parts, Screen, compact_json, counted, iso, make_facts, make_table
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import AsJson, Limit, ScanOptions, argument
 from runtime.clock import moment
@@ -32,9 +32,7 @@ class VersionOptions:
     """Options that apply to a single object."""
 
     version: int | None = option("Show this version of one object in full.", metavar="V", min=1)
-    message: str | None = option(
-        "Show in full the version of one object that this message made.", metavar="ID"
-    )
+    message: str | None = option("Show the version of one object that this message made.", metavar="ID")
     diff: bool = flag("Show changed fields instead of whole states.")
 
     def __post_init__(self) -> None:
@@ -74,7 +72,7 @@ def show(
     """
     screen = Screen(as_json)
     if handler is not None:
-        stream_key(handler)
+        stream_key(handler)  # raises for an invalid name
     is_one = handler is not None and business_id is not None
     of_one, of_many = chosen != VersionOptions(), bool(handler or prefix or limit != SHOWN)
     for is_refused, sentence in (
@@ -91,18 +89,13 @@ def show(
     else:
         found = on_table(states, lambda opened: _read(opened, handler, business_id))
         if found is None:
-            raise NotPossibleError(
-                f"There is no stream of {handler} for {business_id}: `consistent show {handler}` lists all."
-            )
+            other = f"`consistent show {handler}` lists all"
+            raise NotPossibleError(f"There is no stream of {handler} for {business_id}: {other}.")
         _show_object(screen, handler, found, chosen, limit)
 
 
 def _show_object(
-    screen: Screen,
-    handler: str,
-    found: tuple[str, Head, list[Version]],
-    options: VersionOptions,
-    limit: int,
+    screen: Screen, handler: str, found: tuple[str, Head, list[Version]], options: VersionOptions, limit: int
 ) -> None:
     business_id, head, kept = found
     stream, diff = {"handler": handler, "business_id": business_id}, options.diff
@@ -126,14 +119,12 @@ def _show_object(
         return
     chosen = _find(kept, head, options.version, options.message)
     title = f"{handler} {business_id}, version {chosen.number}"
-    screen.put(
-        {**stream, **describe_version(chosen, whole=True, diff=diff)},
-        *_parts_of_version(title, chosen, diff=diff),
-    )
+    document = {**stream, **describe_version(chosen, whole=True, diff=diff)}
+    screen.put(document, *_parts_of_version(title, chosen, diff=diff))
 
 
 async def _read(table: Table, handler: str, business_id: str) -> tuple[str, Head, list[Version]] | None:
-    """Return the stored id, the head and the versions of a stream, or `None`. `business_id` may be canonical or not."""
+    """Return business id, head and versions of a stream, or `None`. Also tries the canonical form of the id."""
     for spelling in dict.fromkeys([business_id, canonical(business_id)]):
         stream = await Stream.try_open(stream_partition(table, handler, spelling))
         kept = await versions(table, handler, spelling)
@@ -153,18 +144,12 @@ def _find(kept: Sequence[Version], head: Head, number: int | None, message: str 
     raise NotPossibleError(f"Message {message} made none of the versions kept.{cut}")
 
 
-def _parts_of_stream(
-    stream: dict[str, Any], listed: Sequence[Version], *, diff: bool
-) -> Iterator[RenderableType]:
+def _parts_of_stream(stream: dict[str, Any], listed: Sequence[Version], *, diff: bool) -> Parts:
     """Yield the facts of a stream, and a table of versions with their states or, with `diff`, the changes."""
     waiting, forgotten = stream["letters"], stream["forgotten"]
-    facts: list[tuple[str, Cell]] = [
-        ("versions", stream["newest_version"]),
-        ("kept from", stream["kept_from"]),
-        ("newest", stream["newest"]),
-        ("horizon", stream["horizon"]),
-        ("dead letters", waiting),
-    ]
+    shown = {"versions": "newest_version", "kept from": "kept_from", "newest": "newest", "horizon": "horizon"}
+    facts: list[tuple[str, Cell]] = [(name, stream[key]) for name, key in shown.items()]
+    facts.append(("dead letters", waiting))
     if forgotten is not None:
         then = "and rejects all messages" if stream["refuses"] else "and started a new history"
         facts.append(("forgotten", f"{iso(forgotten)}, {then}"))
@@ -193,7 +178,7 @@ def _change(change: dict[str, Any]) -> str:
     return f"{compact_json(change['before'])} → {compact_json(change['after'])}"
 
 
-def _parts_of_version(title: str, stored: Version, *, diff: bool) -> Iterator[RenderableType]:
+def _parts_of_version(title: str, stored: Version, *, diff: bool) -> Parts:
     """Yield all recorded data of a version, and the states before and after it or, with `diff`, the changes."""
     described = describe_version(stored, whole=True, diff=False)
     states = {name: described.pop(name) for name in ("before", "after")}
@@ -225,17 +210,10 @@ def _show_streams(screen: Screen, states: TablePlace, handler: str | None, prefi
             if limit and len(rows) == limit:
                 return True
             head = summary.head
-            rows.append(
-                {
-                    "handler": summary.handler,
-                    "business_id": summary.business_id,
-                    "versions": head.versions,
-                    "kept_from": head.kept_from,
-                    "runs": summary.runs,
-                    "newest": moment(head.last_now or None),
-                    "horizon": moment(head.horizon),
-                }
-            )
+            row = {name: getattr(summary, name) for name in ("handler", "business_id")}
+            row |= {"versions": head.versions, "kept_from": head.kept_from, "runs": summary.runs}
+            row |= {"newest": moment(head.last_now or None), "horizon": moment(head.horizon)}
+            rows.append(row)
         return False
 
     is_more = on_table(states, read)
@@ -248,7 +226,7 @@ def _show_streams(screen: Screen, states: TablePlace, handler: str | None, prefi
 
 
 def count_table(states: TablePlace, scan: ScanOptions, *, quick: bool = False) -> TableCount:
-    """Count the contents of a table by handler."""
+    """Count the contents of a table by handler. `quick` reads only headers."""
     count = TableCount()
     scan.scan(states, count_objects if quick else count_rows, count.merge, step="Counting")
     return count
@@ -261,12 +239,12 @@ _SLOW = ("oldest", "rows", "bytes")
 def _show_stats(screen: Screen, states: TablePlace, scan: ScanOptions, *, quick: bool) -> None:
     require_table(states)
     count = count_table(states, scan, quick=quick)
-    columns = {name: _HEADINGS.get(name, name) for name in HandlerCount._fields}
-    columns = {name: heading for name, heading in columns.items() if not (quick and name in _SLOW)}
-    rows: list[dict[str, Any]] = []
+    shown = [name for name in HandlerCount._fields if not (quick and name in _SLOW)]
+    columns = {name: _HEADINGS.get(name, name) for name in shown}
+    rows = []
     for each in count.handlers:
-        times = {"horizon": moment(each.horizon), "oldest": moment(each.oldest)}
-        rows.append({name: value for name, value in (each._asdict() | times).items() if name in columns})
+        row = each._asdict() | {"horizon": moment(each.horizon), "oldest": moment(each.oldest)}
+        rows.append({name: row[name] for name in shown})
     document: dict[str, Any] = {"handlers": rows}
     parts: list[RenderableType] = [f"The table {states.table} contains no business objects."]
     if rows:

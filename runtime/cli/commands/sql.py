@@ -40,12 +40,10 @@ _VIEWS = {
 
 @dataclass(frozen=True)
 class RowFilter:
-    """Options that restrict the rows to read."""
+    """Options that select the rows of tables."""
 
     handler: str | None = option("Read only the streams of this handler.", metavar="NAME")
-    business_id: str | None = option(
-        "Read only streams with this business id.", name="--id", metavar="BUSINESS_ID"
-    )
+    business_id: str | None = option("Read only the streams of this id.", name="--id", metavar="BUSINESS_ID")
     as_of: str | None = option("Read states as of a time such as 2026-03-01T12:00:00Z.", metavar="TIME")
     batch_id: str | None = option("Read states as of the end of a batch.", metavar="ID")
     app: str | None = option(
@@ -71,17 +69,12 @@ class RowFilter:
 
 def sql(
     query: Annotated[
-        str,
-        argument(
-            "QUERY", "A statement in DuckDB's SQL, @window or @stats, or - to read it from standard input."
-        ),
+        str, argument("QUERY", "A DuckDB statement, @window or @stats, or - for standard input.")
     ],
     *,
     states: TablePlace,
     row_filter: RowFilter,
-    out: str | None = option(
-        "A folder or URL of outcomes, for the tables `outcomes` and `outputs`.", metavar="DIR"
-    ),
+    out: str | None = option("The folder or URL for the tables `outcomes` and `outputs`.", metavar="DIR"),
     allow_files: bool = flag("Allow the query to access files and to load extensions of DuckDB."),
     as_json: AsJson = False,
     as_csv: bool = flag("Print comma-separated values.", name="--csv"),
@@ -122,20 +115,17 @@ def sql(
         stats = _stats(states)
         more["stats"] = TableDataset(stats.schema, lambda names: stats.select(names).to_batches())
     found = run(states.store, states.table, query, row_filter.requests(), more, allow_files=allow_files)
+    plain = [list(map(_plain, row)) for row in found.rows]
     if as_csv:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        plain = (map(_plain, row) for row in found.rows)
         rows = ([v if v is None or isinstance(v, str) else compact_json(v) for v in row] for row in plain)
-        writer.writerows([found.columns, *rows])
+        csv.writer(sys.stdout, lineterminator="\n").writerows([found.columns, *rows])
         return
     cells = [
         [v if v is None or isinstance(v, str | int | datetime) else compact_json(_plain(v)) for v in row]
         for row in found.rows
     ]
-    Screen(as_json).put(
-        {"columns": found.columns, "rows": [list(map(_plain, row)) for row in found.rows]},
-        make_table(counted(len(cells), "row"), found.columns, cells),
-    )
+    table = make_table(counted(len(cells), "row"), found.columns, cells)
+    Screen(as_json).put({"columns": found.columns, "rows": plain}, table)
 
 
 def _stats(states: TablePlace) -> pa.Table:
@@ -144,14 +134,14 @@ def _stats(states: TablePlace) -> pa.Table:
     count = count_table(states, ScanOptions())
     rows = [each._asdict() for each in count.handlers]
     rows.append({"rows": count.others.rows, "bytes": count.others.bytes})
-    times = ("horizon", "oldest")
-    kinds = {
-        name: pa.timestamp("us", "UTC") if name in times else pa.int64() for name in HandlerCount._fields
-    }
-    return pa.Table.from_pylist(rows, pa.schema({**kinds, "handler": pa.string(), "algorithm": pa.string()}))
+    kinds = dict.fromkeys(HandlerCount._fields, pa.int64())
+    kinds |= dict.fromkeys(("horizon", "oldest"), pa.timestamp("us", "UTC"))
+    kinds |= dict.fromkeys(("handler", "algorithm"), pa.string())
+    return pa.Table.from_pylist(rows, pa.schema(kinds))
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - a value of a column, and of JSON
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of a column, and of JSON
+    """Convert a value of a result to JSON."""
     match value:
         case datetime():
             return iso(value)

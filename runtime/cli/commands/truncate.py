@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -18,7 +18,7 @@ from runtime.algorithms.choice import AlgorithmName, described_algorithm, publis
 from runtime.algorithms.state_based.truncation import HeldBy, RetentionRules, TruncationChoices
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.checks import confirm, load_app, on_table, require_table
-from runtime.cli.console import Screen, counted, make_table
+from runtime.cli.console import Parts, Screen, counted, make_table
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import (
     DEFAULT_MASTER,
@@ -53,19 +53,12 @@ class PolicyOptions:
     policy: Literal["set", "list", "remove"] | None = option(
         "Instead of cleaning up: store the given rules in the table, list its rules, or remove them."
     )
-    handler: str | None = option(
-        "With --policy: for the streams of this handler. Default: all.", metavar="NAME", is_rare=True
-    )
-    stream: str | None = option(
-        "With --policy: for the stream of --handler and this business id.", metavar="ID", is_rare=True
-    )
-    hold: bool = flag(
-        "With --policy set: prevent any truncation of it until --policy remove --hold.",
-        is_rare=True,
-    )
+    handler: str | None = option("With --policy: only for this handler.", metavar="NAME", is_rare=True)
+    stream: str | None = option("With --policy: for one stream of --handler.", metavar="ID", is_rare=True)
+    hold: bool = flag("With --policy set: prevent any truncation until --policy remove --hold.", is_rare=True)
 
     def carry_out(self, states: TablePlace, choices: TruncationChoices, screen: Screen, *, yes: bool) -> bool:
-        """Set, list or remove policies. Return False if this was not requested. Raises `UsageError`."""
+        """Set, list or remove policies. Return whether --policy was given. Raises `UsageError`."""
         scope = Scope(self.handler, self.stream)
         if self.policy is None:
             if self.hold or scope != Scope():
@@ -109,6 +102,7 @@ class PolicyOptions:
         return policy
 
     async def _find(self, scope: Scope, table: Table) -> Policy:
+        """Return the policy with the hold or rules to remove. Raises `UsageError` if there is none."""
         policies = Policies(table, system_clock)
         policy = await policies.get(scope)
         if not policy.etag and scope.business_id is not None:  # stored under the canonical id
@@ -124,13 +118,12 @@ _AGES = ("older_than", "redelivery_window", "acknowledged_after")
 
 
 def _document(policy: Policy) -> dict[str, Any]:
-    rules = asdict(policy.rules) if policy.rules else dict.fromkeys(_RULES)
-    named = {
-        f"{name}_seconds" if name in _AGES else name: value // 1_000_000 if name in _AGES and value else value
-        for name, value in rules.items()
-    }
+    rules: dict[str, Any] = asdict(policy.rules) if policy.rules else dict.fromkeys(_RULES)
+    for name in _AGES:
+        age = rules.pop(name)
+        rules[f"{name}_seconds"] = age and age // 1_000_000
     scope = {"handler": policy.scope.handler, "stream": policy.scope.business_id}
-    return {**scope, **named, "hold": policy.hold, "set_at": moment(policy.set_at)}
+    return {**scope, **rules, "hold": policy.hold, "set_at": moment(policy.set_at)}
 
 
 def _table(policies: Sequence[Policy]) -> RenderableType:
@@ -145,7 +138,6 @@ def _table(policies: Sequence[Policy]) -> RenderableType:
     return make_table("Policies", tuple(rows[0]), rows)
 
 
-_SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes", "letters")
 _HELD = {
     HeldBy.HOLD: "by a hold",
     HeldBy.OPEN_BATCH: "by unpublished batches",
@@ -159,100 +151,72 @@ _HELD = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TruncationReport:
-    """The truncated versions by handler, the reasons for keeping others, and the cost."""
+_SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes", "letters")
 
-    counts: Sequence[TruncatedCount]
-    requests: int
-    dry_run: bool
 
-    def document(self) -> dict[str, Any]:
-        """Return the JSON form of the report."""
-        totals = self._totals()
-        rows = totals["rows"]
-        return {
-            "dry_run": self.dry_run,
-            **totals,
-            "requests": self.requests,
-            "requests_per_row": round(self.requests / rows, 3) if rows else None,
-            "held": self._streams_by("held"),
-            "rules": self._streams_by("rules"),
-            "without_rules": self._without_rules(),
-            "handlers": self._handlers(),
-        }
+def describe_truncation(counts: Sequence[TruncatedCount], requests: int, *, dry_run: bool) -> dict[str, Any]:
+    """Return the JSON form of a truncation: sums, sums by handler, and streams by policy and by reason to be held."""
+    handlers: dict[str, Counter[str]] = defaultdict(Counter)
+    streams: dict[str, Counter[str]] = {"held": Counter(), "rules": Counter()}
+    without_rules = 0
+    for each in counts:
+        for name in _SUMS:
+            handlers[each.handler][name] += getattr(each, name)
+        for name, by in streams.items():
+            if getattr(each, name) is not None:
+                by[getattr(each, name)] += each.streams
+        without_rules += each.streams if each.rules is None and each.held is None else 0
+    totals = {name: sum(of_handler[name] for of_handler in handlers.values()) for name in _SUMS}
+    return {
+        "dry_run": dry_run,
+        **totals,
+        "requests": requests,
+        "requests_per_row": round(requests / totals["rows"], 3) if totals["rows"] else None,
+        **{name: dict(sorted(by.items())) for name, by in streams.items()},
+        "without_rules": without_rules,
+        "handlers": [{"handler": name, **sums} for name, sums in sorted(handlers.items())],
+    }
 
-    @property
-    def damaged(self) -> int:
-        """The number of corrupt streams."""
-        return self._streams_by("held").get(HeldBy.STREAM_DAMAGED, 0)
 
-    def parts(self) -> Iterator[RenderableType]:
-        """Yield the parts of the human-readable report."""
-        totals = self._totals()
-        if not totals["streams"]:
-            yield "The table has no streams to truncate."
-            return
-        verb = "to cut" if self.dry_run else "cut"
-        columns = {"handler": "handler", "streams": "streams", "cut": f"streams {verb}"}
-        columns |= {name: f"{name} {verb}" for name in ("versions", "runs", "rows", "bytes")}
-        columns["letters"] = "letters discarded"
-        yield make_table("What would be cut" if self.dry_run else "What was cut", columns, self._handlers())
-        was = "would be" if self.dry_run else "was" if totals["versions"] == 1 else "were"
-        yield (
-            f"{counted(totals['versions'], 'version')} in {counted(totals['runs'], 'run')} {was} cut, of "
-            f"{totals['cut']:,} out of {counted(totals['streams'], 'stream')}."
-        )
-        by_policy = self._streams_by("rules")
-        by_policy.pop("given", None)
-        if by_policy:
-            shares = [f"{counted(number, 'stream')} by that of the {by}" for by, number in by_policy.items()]
-            yield f"By the policies of the table: {', '.join(shares)}."
-        without = self._without_rules()
-        if without:
-            have, were = ("has", "was") if without == 1 else ("have", "were")
-            yield f"{counted(without, 'stream')} {have} no policy, and {were} skipped."
-        held = self._streams_by("held")
-        if held:
-            shares = [f"{counted(number, 'stream')} {_HELD[HeldBy(by)]}" for by, number in held.items()]
-            yield f"Held back: {', '.join(shares)}."
-        rows = totals["rows"]
-        each = f", {self.requests / rows:.2f} for each row" if rows else ""
-        deleted = "would be deleted" if self.dry_run else "deleted"
-        yield f"{counted(rows, 'row')} {deleted}. {counted(self.requests, 'request')}{each}."
-        if totals["cut"]:
-            yield "From now on, an unknown message not newer than the horizon of such a stream is too late."
-        else:
-            yield (
-                "Kept: the newest run of each stream, versions protected by rules, and those of unpublished batches."
-            )
-
-    def _handlers(self) -> list[dict[str, Any]]:
-        sums: Mapping[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_SUMS, 0))
-        for count in self.counts:
-            for name in _SUMS:
-                sums[count.handler][name] += getattr(count, name)
-        return [{"handler": handler, **sums[handler]} for handler in sorted(sums)]
-
-    def _streams_by(self, name: str) -> dict[str, int]:
-        """Count streams by the values of a column, ignoring `None`."""
-        streams: Counter[str] = Counter()
-        for count in self.counts:
-            if getattr(count, name) is not None:
-                streams[getattr(count, name)] += count.streams
-        return dict(sorted(streams.items()))
-
-    def _without_rules(self) -> int:
-        return sum(count.streams for count in self.counts if count.rules is None and count.held is None)
-
-    def _totals(self) -> dict[str, int]:
-        return {name: sum(getattr(each, name) for each in self.counts) for name in _SUMS}
+def parts_of_truncation(described: Mapping[str, Any]) -> Parts:
+    """Yield the human-readable parts of a truncation in its JSON form."""
+    if not described["streams"]:
+        yield "The table has no streams to truncate."
+        return
+    dry_run, rows, without = described["dry_run"], described["rows"], described["without_rules"]
+    verb = "to cut" if dry_run else "cut"
+    columns = {"handler": "handler", "streams": "streams", "cut": f"streams {verb}"}
+    columns |= {name: f"{name} {verb}" for name in ("versions", "runs", "rows", "bytes")}
+    columns["letters"] = "letters discarded"
+    yield make_table("What would be cut" if dry_run else "What was cut", columns, described["handlers"])
+    was = "would be" if dry_run else "was" if described["versions"] == 1 else "were"
+    yield (
+        f"{counted(described['versions'], 'version')} in {counted(described['runs'], 'run')} {was} cut, of "
+        f"{described['cut']:,} out of {counted(described['streams'], 'stream')}."
+    )
+    policies = {level: number for level, number in described["rules"].items() if level != "given"}
+    if policies:
+        shares = [f"{counted(number, 'stream')} by that of the {level}" for level, number in policies.items()]
+        yield f"By the policies of the table: {', '.join(shares)}."
+    if without:
+        have, were = ("has", "was") if without == 1 else ("have", "were")
+        yield f"{counted(without, 'stream')} {have} no policy, and {were} skipped."
+    if described["held"]:
+        held = [f"{counted(many, 'stream')} {_HELD[HeldBy(by)]}" for by, many in described["held"].items()]
+        yield f"Held back: {', '.join(held)}."
+    each = f", {described['requests'] / rows:.2f} for each row" if rows else ""
+    deleted = "would be deleted" if dry_run else "deleted"
+    yield f"{counted(rows, 'row')} {deleted}. {counted(described['requests'], 'request')}{each}."
+    if described["cut"]:
+        yield "From now on, an unknown message not newer than the horizon of such a stream is too late."
+    else:
+        yield "Kept: the newest run of each stream, versions protected by rules, and those of unpublished batches."
 
 
 def _sweep(
     states: TablePlace, url: str, dead_after: timedelta, screen: Screen, *, dry_run: bool, yes: bool
 ) -> dict[str, int]:
-    """Delete orphaned documents, or show how many there are. Return the counts."""
+    """Delete orphaned documents or, in a dry run, count them. Return the counts."""
     documents = existing_documents(url)
 
     async def sweep(table: Table, *, only_look: bool) -> Swept:
@@ -281,47 +245,41 @@ def _sweep(
     return swept._asdict()
 
 
-@dataclass(frozen=True)
-class IdOptions:
-    """The app and the table of processed message ids."""
-
-    app: str = option("With an outbox: the App with the handlers.", default="", metavar="MODULE:ATTRIBUTE")
-    others: AuxiliaryStore = field(default_factory=AuxiliaryStore)
-
-
 def _forget(
     states: TablePlace,
-    of: IdOptions,
+    app: str,
     algorithm: AlgorithmName,
     choices: TruncationChoices,
-    scan: ScanOptions,
     *,
+    others: AuxiliaryStore,
+    scan: ScanOptions,
     yes: bool,
 ) -> tuple[dict[str, Any], str]:
-    """Delete old message ids. Raises `BatchRefusedError` if the table uses another algorithm or table of ids."""
-    age, dry_run, ids = choices.older_than, choices.dry_run, of.others.place(states)
-    if not of.app or age is None:
+    """Delete old message ids. Return the JSON form of the result, and the sentence to print.
+
+    Raises `BatchRefusedError` if the table uses another algorithm or table of ids.
+    """
+    age, dry_run, ids = choices.older_than, choices.dry_run, others.place(states)
+    if not app or age is None:
         raise UsageError(f"Deleting ids of the algorithm {algorithm} needs --app and --older-than AGE.")
     if choices != TruncationChoices(older_than=age, allow_young=choices.allow_young, dry_run=dry_run):
         raise UsageError("Ids have only the rule --older-than: omit the other rules, which are for versions.")
     choices.as_of(0, OpenBatches())
-    of.others.check(algorithm)
+    others.check(algorithm)
     older_than = timedelta(microseconds=age)
-    loaded = load_app(of.app)
+    loaded = load_app(app)
     require_table(ids)
     elsewhere = None if ids == states else ids
     described = described_algorithm(algorithm, None if elsewhere is None else (ids.store, ids.table))
 
     async def forget_here() -> int:
         async with connect(states.store) as store, connect(ids.store) as other:
-            processor = Processor(
-                loaded,
-                await store.table(states.table),
-                published_by_nobody,
-                algorithm=algorithm,
-                deduplication_store=await other.table(ids.table) if elsewhere else None,
+            table = await store.table(states.table)
+            seen = await other.table(ids.table) if elsewhere else None
+            how: Any = {"algorithm": algorithm, "deduplication_store": seen}
+            return await Processor(loaded, table, published_by_nobody, **how).evict(
+                older_than, dry_run=dry_run
             )
-            return await processor.evict(older_than, dry_run=dry_run)
 
     on_table(states, lambda table: Ledger(table, system_clock).check_table(described))
     if not dry_run:
@@ -332,9 +290,8 @@ def _forget(
         with scan.on_spark(step, stopped, states, ids) as spark:
             from runtime.spark.outbox import evict
 
-            forgotten = evict(
-                spark, loaded, states, older_than, algorithm=algorithm, ids=elsewhere, dry_run=dry_run
-            )
+            on_spark: Any = {"algorithm": algorithm, "ids": elsewhere, "dry_run": dry_run}
+            forgotten = evict(spark, loaded, states, older_than, **on_spark)
     else:
         forgotten = asyncio.run(forget_here())
     are = "would be" if dry_run else "were"
@@ -357,7 +314,7 @@ class CleanUpOptions(ScanOptions):
         self.for_versions()
 
     def for_versions(self) -> SparkOptions:
-        """Return the Spark options for truncating versions. Raises `UsageError` for invalid options."""
+        """Return the options for truncating versions, always on Spark. Raises `UsageError` for invalid options."""
         return SparkOptions(self.master or DEFAULT_MASTER, self.remote, self.log_file, self.settings)
 
 
@@ -382,7 +339,8 @@ def truncate(
         metavar="AGE",
         is_rare=True,
     ),
-    ids: IdOptions,
+    app: str = option("With an outbox: the App with the handlers.", default="", metavar="MODULE:ATTRIBUTE"),
+    others: AuxiliaryStore,
     spark: CleanUpOptions,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -421,7 +379,7 @@ def truncate(
     states = require_table(states)
     kinds = _kinds(states, choices, options, only_)
     if kinds == ["ids"]:
-        found, said = _forget(states, ids, options.algorithm, choices, spark, yes=yes)
+        found, said = _forget(states, app, options.algorithm, choices, others=others, scan=spark, yes=yes)
         screen.put({"dry_run": dry_run, "ids": found}, said)
         return
     document: dict[str, Any] = {"dry_run": dry_run}
@@ -491,14 +449,13 @@ def _cut(
     spark.check_scope(states)
     from runtime.spark.truncation import truncate as cut
 
-    with spark.working("Stopped. All streams are intact: run the same command again to finish.") as (
-        session,
-        progress,
-    ):
+    stopped = "Stopped. All streams are intact: run the same command again to finish."
+    with spark.working(stopped) as (session, progress):
         progress.step(f"{'Scanning the streams' if choices.dry_run else 'Truncating'} {by}")
         done = cut(session, store=states.store, table=states.table, **asdict(choices))
         progress.done()
-        report = TruncationReport(done.counts, done.requests, choices.dry_run)
-        screen.put({**report.document(), **document}, *report.parts())
-    if report.damaged:
-        raise NotPossibleError(f"{counted(report.damaged, 'corrupt stream')} skipped.")
+        described = describe_truncation(done.counts, done.requests, dry_run=choices.dry_run)
+        screen.put({**described, **document}, *parts_of_truncation(described))
+    damaged = described["held"].get(HeldBy.STREAM_DAMAGED)
+    if damaged:
+        raise NotPossibleError(f"{counted(damaged, 'corrupt stream')} skipped.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from runtime.algorithms.state_based.replay import Verdict
 from runtime.batch_options import TablePlace, VerifyOptions
 from runtime.cli.checks import check_log, load_app, require_table
-from runtime.cli.console import Screen, counted, make_table
+from runtime.cli.console import Parts, Screen, counted, make_table
 from runtime.cli.failures import FAILED
 from runtime.cli.options import AppSpec, AsJson, Limit, Messages, ScanOptions, SparkOptions
 from runtime.maintenance.check import Checked, check_table
@@ -44,28 +44,21 @@ def check(
     --remote the table is split by keys and checked on all workers, for two more requests for each 1,000 objects. The
     exit code is 1 if anything is corrupt.
     """
-    found = Checked()
-    scan.scan(
-        states,
-        partial(check_table, repair=repair),
-        lambda document: found.update(Checked.of(document)),
-        step="Checking",
-        stopped="Stopped. Repairs so far are kept: run the same command again to finish.",
-    )
-    screen = Screen(as_json)
-    parts: list[RenderableType] = [
-        f"Read {counted(found.rows, 'row')}, of {counted(found.streams, 'stream')} and others."
-        + ("" if found.repaired or found.faults else " Nothing is corrupt.")
-    ]
+    found, screen = Checked(), Screen(as_json)
+    stopped = "Stopped. Repairs so far are kept: run the same command again to finish."
+    function = partial(check_table, repair=repair)
+    scan.scan(states, function, lambda each: found.update(Checked.of(each)), step="Checking", stopped=stopped)
+    is_sound = "" if found.repaired or found.faults else " Nothing is corrupt."
+    read = f"Read {counted(found.rows, 'row')}, of {counted(found.streams, 'stream')} and others.{is_sound}"
+    parts: list[RenderableType] = [read]
     for title, faults in (("Repaired", found.repaired), ("Corrupt", found.faults)):
         if faults:
             rows = [(each.stream, each.row, each.problem, each.repair) for each in faults[: limit or None]]
             parts.append(make_table(title, ("stream", "row", "what", "can be repaired"), rows))
     screen.put(found.document(), *parts)
     if found.damaged:
-        screen.note(
-            f"{counted(found.damaged, 'fault')}. Restore from an export what --repair cannot rebuild."
-        )
+        left = counted(found.damaged, "fault")
+        screen.note(f"{left}. Restore from an export what --repair cannot rebuild.")
         raise typer.Exit(FAILED)
 
 
@@ -80,8 +73,6 @@ _ADVICE = {
     Verdict.STREAM_DAMAGED: "These streams are corrupt and were not compared: run `consistent check`.",
     Verdict.STREAM_LOST: "Today's app no longer uses these streams, so it would handle their messages again: keep the "
     'field that `by` names, and the handler\'s name (class New(Handler[...], name="Old")).',
-}
-_REMARKS = {
     Verdict.ID_REUSED: "Messages with the id of another one were not compared: in a batch they become dead letters.",
     Verdict.NOT_KEPT: "Messages whose versions may be truncated were not compared: in a batch they are too late. Use "
     "--export with the folder of `consistent truncate --export`.",
@@ -139,7 +130,7 @@ def verify(
                 "counts": [asdict(count) for count in found.counts],
                 "differences": [asdict(each) for each in differences],
             },
-            *_parts(found.counts, differences, is_clean=found.is_clean),
+            *_parts(found.counts, differences),
         )
     if not found.is_clean:
         raise typer.Exit(FAILED)
@@ -149,34 +140,31 @@ _DIFFERENT = [verdict for verdict in Verdict if verdict.is_difference]
 
 
 def _total(counts: Sequence[VerdictCount], *verdicts: Verdict) -> int:
-    """Return the number of deliveries whose verdict is among the given ones, by default of all deliveries."""
+    """Return the number of deliveries with one of the verdicts or, without verdicts, of all deliveries."""
     return sum(each.deliveries for each in counts if each.verdict in (verdicts or Verdict))
 
 
-def _parts(
-    counts: Sequence[VerdictCount], differences: Sequence[FirstDifference], *, is_clean: bool
-) -> Iterator[RenderableType]:
+def _parts(counts: Sequence[VerdictCount], differences: Sequence[FirstDifference]) -> Parts:
     columns = ("handler", "type", "revision", "verdict", "deliveries", "streams")
     rows = [asdict(each) | {"handler": each.handler or "(none)"} for each in counts]
     yield make_table("Results with today's code", columns, rows)
     yield ""
     if differences:
         streams = sum(each.streams for each in counts if each.verdict.is_difference)
-        shown = len(differences)
-        more = f" ({shown} of {streams:,})" if streams > shown else ""
+        more = f" ({len(differences)} of {streams:,})" if streams > len(differences) else ""
         names = ("handler", "business_id", "version", "message_id", "type", "revision", "what differs")
         differing = [asdict(each) | {"what differs": f"{each.verdict}: {each.error}"} for each in differences]
         yield make_table(f"The first version of each stream that differs{more}", names, differing)
         yield ""
-    for verdict, sentence in {**_ADVICE, **_REMARKS}.items():
+    for verdict, sentence in _ADVICE.items():
         if any(each.verdict is verdict for each in counts):
             yield f"{verdict}: {sentence}"
     for each in counts:
         for error, count in each.reasons:
             yield f"  {count:,} x {error}"
-    matches, of_all = _total(counts, Verdict.MATCH), counted(_total(counts), "delivery")
-    if is_clean:
-        yield f"No stored version differs: {matches:,} of {of_all} match."
-    else:
-        different = _total(counts, *_DIFFERENT)
+    matches, different = _total(counts, Verdict.MATCH), _total(counts, *_DIFFERENT)
+    of_all = counted(_total(counts), "delivery")
+    if different:
         yield f"{different:,} of {of_all} differ; {matches:,} match."
+    else:
+        yield f"No stored version differs: {matches:,} of {of_all} match."

@@ -1,4 +1,4 @@
-"""A folder with an app and logs, and the command line as a user calls it there: in a process of its own."""
+"""A folder with an app and logs, in which commands run in separate processes, as a user calls them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[3]
-SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Halves the time of a Spark that lives for seconds."""
+SHORT_LIVED_JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # halves the time of a Spark that lives for seconds
+)
 
 APP = """
 from handlers import App, Context, Handler, Message, State, handles
@@ -60,7 +62,7 @@ app = App(Account, Mail)
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder to work in, with an app, a log with all sorts of deliveries, and a later log."""
+    """A folder with an app, a log with valid and invalid deliveries, and a later log."""
 
     path: Path
 
@@ -68,32 +70,30 @@ class Folder:
     def make(cls, path: Path) -> Folder:
         (path / "bank.py").write_text(APP)
         first = [deposit(number, f"a{number % 3}", number) for number in range(1, 10)]
-        strange = [
-            deposit(20, "a1", -5),
-            {"message_id": "m21", "type": "Withdrawn", "body": "{}"},
-            "no message",
-        ]
-        write_lines(path / "log.jsonl", [*first, first[0], *strange])
-        write_lines(
-            path / "later.jsonl", [deposit(number, f"a{number % 3}", 1, day=2) for number in range(30, 33)]
-        )
+        later = [deposit(number, f"a{number % 3}", 1, day=2) for number in range(30, 33)]
+        unknown = {"message_id": "m21", "type": "Withdrawn", "body": "{}"}
+        write_lines(path / "log.jsonl", [*first, first[0], deposit(20, "a1", -5), unknown, "no message"])
+        write_lines(path / "later.jsonl", later)
         return cls(path)
 
-    def consistent(self, *arguments: str, java: str = SHORT_LIVED_JAVA) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end, with these options for Java."""
-        where = self._where(java)
-        return subprocess.run(self._command(arguments), **where, capture_output=True, check=False)
+    def consistent(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(self.command(*arguments), **self.where(), capture_output=True, check=False)
 
-    def interrupted(self, after: str, *arguments: str) -> tuple[int, str]:
-        """Run a command until it says something, press Ctrl-C, and return its exit code and all that it said."""
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command in a session of its own, which a signal can interrupt."""
         pipes: dict[str, Any] = {
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
             "start_new_session": True,
-            # A shell that runs the tests in the background has told them, and so their children, to ignore Ctrl-C.
-            "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         }
-        with subprocess.Popen(self._command(arguments), **self._where(), **pipes) as process:
+        # A shell that runs the tests in the background has told them, and so their children, to ignore Ctrl-C.
+        listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        return subprocess.Popen(self.command(*arguments), **self.where(), **pipes, preexec_fn=listen)  # noqa: PLW1509
+
+    def interrupted(self, after: str, *arguments: str) -> tuple[int, str]:
+        """Run a command until it prints `after`, press Ctrl-C, and return its exit code and output."""
+        with self.start(*arguments) as process:
             said = ""
             assert process.stdout is not None
             assert process.stderr is not None
@@ -103,15 +103,14 @@ class Folder:
                     os.killpg(process.pid, signal.SIGINT)
             return process.wait(), said + process.stdout.read()
 
-    def _command(self, arguments) -> list[str]:
+    def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "runtime", *arguments]
 
-    def _where(self, java: str = SHORT_LIVED_JAVA) -> dict[str, Any]:
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("CONSISTENT_")
-        }
-        added = {"PYTHONPATH": str(REPOSITORY), "JDK_JAVA_OPTIONS": java}
-        return {"cwd": self.path, "env": {**environment, **added}, "text": True}
+    def where(self) -> dict[str, Any]:
+        """Return the working directory and the environment of a command."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("CONSISTENT_")}
+        added = {"PYTHONPATH": str(REPOSITORY), "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA}
+        return {"cwd": self.path, "env": {**kept, **added}, "text": True}
 
 
 def deposit(number: int, account: str, amount: int, day: int = 1) -> dict[str, Any]:

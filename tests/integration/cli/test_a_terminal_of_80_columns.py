@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,10 +18,9 @@ import pytest
 from runtime import Envelope
 from tests.support.consumer import Consumer
 from tests.support.logs import GAME
-from tests.unit.cli.stores import on_store, play
+from tests.unit.cli.stores import ON_STORE, on_store, play
 
 REPOSITORY = Path(__file__).parents[3]
-ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -42,28 +42,18 @@ def on_terminal(folder: Path, *arguments: str, answer: str = "") -> Ended:
     """Run a command on a terminal, which types an answer."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "TERMINAL_WIDTH")
-    }
+    widths = ("COLUMNS", "TERMINAL_WIDTH")
+    environment = {name: value for name, value in os.environ.items() if name not in widths}
     process = subprocess.Popen(
-        [sys.executable, "-m", "runtime", *arguments],
-        cwd=folder,
+        [sys.executable, "-m", "runtime", *arguments], stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder,
         env={**environment, "PYTHONPATH": str(REPOSITORY), "TERM": "xterm"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
+    )  # fmt: skip
     os.close(theirs)
     os.write(ours, answer.encode())
     shown = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # Linux says so that the other end is closed
-            break
-        if not part:
-            break
-        shown += part
+    with suppress(OSError):  # on Linux, once the other end is closed
+        while part := os.read(ours, 65536):
+            shown += part
     os.close(ours)
     return Ended(process.wait(timeout=60), _STYLE.sub("", shown.decode()).replace("\r\n", "\n").splitlines())
 
@@ -82,7 +72,7 @@ def on_terminal(folder: Path, *arguments: str, answer: str = "") -> Ended:
     ],
     ids=" ".join,
 )
-def test_nothing_is_wider_than_the_terminal_and_nothing_is_left_out(folder, command):
+def test_nothing_is_wider_than_the_terminal_or_cut(folder, command):
     ended = on_terminal(folder, *command)
 
     assert ended.code == 0, ended.lines
@@ -90,21 +80,18 @@ def test_nothing_is_wider_than_the_terminal_and_nothing_is_left_out(folder, comm
     assert "…" not in "".join(ended.lines)
 
 
-def test_an_id_that_is_longer_than_its_column_goes_on_in_the_next_line(folder):
+def test_a_long_id_is_wrapped_in_its_column_and_json_is_unchanged(folder):
     lines = on_terminal(folder, "show", *ON_STORE).lines
 
     (heads,) = [line for line in lines if "business id" in line]
     column = slice(heads.index("business id"), heads.index("versions"))
     assert GAME in "".join(line[column].strip() for line in lines)
-
-
-def test_json_is_the_same_on_a_terminal(folder):
     ended = on_terminal(folder, "show", *ON_STORE, "--json")
 
     assert len(json.loads("\n".join(ended.lines))["streams"]) == 3
 
 
-def test_a_question_is_asked_and_no_means_no(folder):
+def test_a_confirmation_is_asked_and_no_means_no(folder):
     def letter(table):
         return Consumer(table).handle(Envelope.of("broken", "FireAt", "{}", business_id=GAME))
 

@@ -1,13 +1,14 @@
-"""Batches with an outbox, a deduplication store and tokens from the command line, and what cannot be done with them.
+"""Batches with an outbox, a deduplication store and tokens from the command line, and their refusals.
 
-The commands run one after another, and each test looks at what one said.
+The commands run one after another, and each test looks at the results of some of them.
 """
 
 import asyncio
 import json
+import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -18,76 +19,51 @@ from runtime.cli.checks import load_app
 from tests.integration.cli.folder import Folder, deposit
 from tests.plugins.spark import Workplace
 
-APP = ["--app", "bank:app"]
-SPARK = ["--master", "local[2]"]
-ELSEWHERE = ["--auxiliary-store", "sqlite:///ids.db", "--auxiliary-table", "seen"]
+pytestmark = pytest.mark.thorough
+IDS = "--auxiliary-store sqlite:///ids.db --auxiliary-table seen"
+OUTBOX = "--store sqlite:///outbox.db --table bank"
+STORE = "--store sqlite:///store.db --table bank"
+TOKENS = "--store sqlite:///tokens.db --table bank"
 
 
-@dataclass(frozen=True)
-class Said:
-    """What a command said, and its exit code."""
-
-    code: int
-    text: str
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.text[self.text.index("{") :])
-
-    @property
-    def error(self) -> str:
-        """The one sentence that it complained with."""
-        assert "Traceback" not in self.text
-        (sentence,) = [line for line in self.text.splitlines() if line.startswith("Error: ")]
-        return sentence
+def run(algorithm: str, place: str, more: str = "", log: str = "log.jsonl") -> str:
+    out = f"--messages {log} --out outcomes-{algorithm} --partitions 2"
+    return f"run APP {place} --algorithm {algorithm} {out} --cascade --json SPARK {more}"
 
 
-def on(name: str) -> list[str]:
-    return [*APP, "--store", f"sqlite:///{name}.db", "--table", "bank"]
-
-
-def table(name: str) -> list[str]:
-    return on(name)[2:]
-
-
-def run(name: str, *more: str, log: str = "log.jsonl") -> list[str]:
-    out = ["--messages", log, "--out", f"outcomes-{name}", "--partitions", "2"]
-    return ["run", *on(name), "--algorithm", name, *out, "--cascade", "--json", *SPARK, *more]
-
-
-SWEEP = ["run", *on("outbox"), "--algorithm", "outbox", "--unfinished", "0s", "--out", "swept", "--cascade"]
-ISSUE = ["tokens", *on("tokens"), "--messages", "log.jsonl", "--out", "with-tokens", *SPARK]
-FORGET = ["truncate", *on("outbox"), "--algorithm", "outbox", "--older-than", "0s", "--allow-young", "--yes"]
+ISSUE = f"tokens APP {TOKENS} --messages log.jsonl --out with-tokens SPARK"
+SWEEP = "--algorithm outbox --unfinished 0s --out swept --cascade --batch-id sweep --json"
 COMMANDS = {
-    "sweep": [*SWEEP, "--batch-id", "sweep", "--json", *SPARK],
-    "outbox": run("outbox"),
-    "forget": FORGET,
-    "outbox after it": run("outbox"),
-    "outbox as state-based": ["run", *on("outbox"), "--messages", "log.jsonl", "--out", "x", *SPARK],
-    "verify": ["verify", *on("outbox"), "--messages", "log.jsonl", *SPARK],
-    "store": run("deduplication-store", *ELSEWHERE),
-    "store elsewhere": run("deduplication-store"),
-    "store listed": ["batches", *table("deduplication-store"), "--json"],
+    "sweep": f"run APP {OUTBOX} {SWEEP} SPARK",
+    "outbox": run("outbox", OUTBOX),
+    "forget": f"truncate APP {OUTBOX} --algorithm outbox --older-than 0s --allow-young --yes",
+    "outbox after it": run("outbox", OUTBOX),
+    "outbox as state-based": f"run APP {OUTBOX} --messages log.jsonl --out x SPARK",
+    "verify": f"verify APP {OUTBOX} --messages log.jsonl SPARK",
+    "store": run("deduplication-store", STORE, IDS),
+    "store elsewhere": run("deduplication-store", STORE),
+    "store listed": f"batches {STORE} --json",
     "issue": ISSUE,
     "issue again": ISSUE,
-    "tokens": run("tokens", log="with-tokens"),
-    "tokens counted": ["show", "--stats", *table("tokens"), "--json"],
+    "tokens": run("tokens", TOKENS, log="with-tokens"),
+    "tokens counted": f"show --stats {TOKENS} --json",
 }
 
 
-pytestmark = pytest.mark.thorough
-
-
 @pytest.fixture(scope="module")
-def said(workplace: Workplace) -> dict[str, Said]:
+def said(workplace: Workplace) -> dict[str, CompletedProcess[str]]:
     Folder.make(workplace.path)
-    asyncio.run(_leave_something(workplace.path))
-    ended = {name: workplace.consistent(*command) for name, command in COMMANDS.items()}
-    return {name: Said(each.returncode, each.stderr + each.stdout) for name, each in ended.items()}
+    asyncio.run(_leave_an_output(workplace.path))
+    words = {"APP": "--app bank:app", "SPARK": "--master local[2]"}
+    ended = {}
+    for name, command in COMMANDS.items():
+        split = [part for word in shlex.split(command) for part in words.get(word, word).split()]
+        ended[name] = workplace.consistent(*split)
+    return ended
 
 
-async def _leave_something(folder: Path) -> None:
-    """Let a worker die before it has published what a message gives."""
+async def _leave_an_output(folder: Path) -> None:
+    """Let a worker die before it has published the outputs of a message."""
 
     async def publish(_: object) -> None:
         raise ConnectionError("nobody listens")
@@ -105,55 +81,50 @@ async def _leave_something(folder: Path) -> None:
             await processor.process(Envelope.of(row["message_id"], row["type"], row["body"]))
 
 
-def test_a_sweep_publishes_and_handles_what_a_worker_has_left(said):
-    document = said["sweep"].document
-    assert document["batch_id"] == "sweep"
-    assert document["counts"] == {"duplicate": 1, "processed": 1, "outputs": 1}
+def document(done: CompletedProcess[str]) -> Any:
+    return json.loads(done.stdout[done.stdout.index("{") :])
 
 
 @pytest.mark.parametrize(
     ("name", "counts"),
     [
+        ("sweep", {"duplicate": 1, "processed": 1, "outputs": 1}),  # publishes what the dead worker has left
         ("outbox", {"processed": 16, "duplicate": 2, "dead_letter": 3, "outputs": 8}),
         ("store", {"processed": 18, "duplicate": 1, "dead_letter": 3, "outputs": 9}),
         ("tokens", {"processed": 18, "duplicate": 1, "dead_letter": 2, "outputs": 9}),
     ],
 )
 def test_each_algorithm_runs_a_batch(said, name, counts):
-    assert said[name].code == 0, said[name].text
-    assert said[name].document["counts"] == counts
+    assert said[name].returncode == 0, said[name].stderr
+    assert document(said[name])["counts"] == counts
 
 
-def test_what_was_forgotten_is_processed_again(said):
-    assert "18 ids were deleted. A later copy of such a message is" in said["forget"].text
-    assert said["outbox after it"].document["counts"]["processed"] == 18
+def test_a_message_with_a_deleted_id_is_processed_again(said):
+    assert "18 ids were deleted. A later copy of such a message is" in said["forget"].stdout
+    assert document(said["outbox after it"])["counts"]["processed"] == 18
 
 
-def test_a_table_of_another_algorithm_is_refused(said):
-    assert said["outbox as state-based"].code == 1
-    assert "The table was processed with the algorithm outbox (batch " in said["outbox as state-based"].error
-    assert said["verify"].code == 2
-    assert "only state-based tables can be verified" in said["verify"].error
+@pytest.mark.parametrize(
+    ("name", "code", "sentence"),
+    [
+        ("outbox as state-based", 1, "The table was processed with the algorithm outbox (batch "),
+        ("verify", 2, "only state-based tables can be verified"),
+        ("store elsewhere", 1, "deduplication-store in seen of sqlite:///"),
+        ("issue again", 2, "already exists: remove it, or choose another --out."),
+    ],
+)
+def test_another_algorithm_or_store_is_refused_in_one_sentence(said, name, code, sentence):
+    (error,) = [line for line in said[name].stderr.splitlines() if line.startswith("Error: ")]
+
+    assert (said[name].returncode, sentence in error) == (code, True), error
+    assert "Traceback" not in said[name].stderr
 
 
-def test_a_store_elsewhere_than_before_is_refused(said):
-    assert said["store elsewhere"].code == 1
-    assert "deduplication-store in seen of sqlite:///" in said["store elsewhere"].error
-
-
-def test_the_ledger_says_the_algorithm_and_where_its_store_is(said):
-    (batch,) = said["store listed"].document["batches"]
+def test_the_ledger_names_the_store_and_tokens_are_issued_and_used(said):
+    (batch,) = document(said["store listed"])["batches"]
     assert batch["algorithm"].startswith("deduplication-store in seen of sqlite:////")
     assert batch["algorithm"].endswith("/ids.db")
-
-
-def test_tokens_are_issued_for_a_log_and_dead_letters_keep_theirs(said):
-    assert "Wrote 12 deliveries with tokens to " in said["issue"].text
-    assert "Invalid rows: 1, " in said["issue"].text
-    assert said["issue again"].code == 2
-    assert "already exists: remove it, or choose another --out." in said["issue again"].error
-    document = said["tokens counted"].document
-    assert [(each["handler"], each["unfinished"]) for each in document["handlers"]] == [
-        ("Account", 0),
-        ("Mail", 0),
-    ]
+    assert "Wrote 12 deliveries with tokens to " in said["issue"].stdout
+    assert "Invalid rows: 1, " in said["issue"].stdout
+    handlers = document(said["tokens counted"])["handlers"]
+    assert [(each["handler"], each["unfinished"]) for each in handlers] == [("Account", 0), ("Mail", 0)]

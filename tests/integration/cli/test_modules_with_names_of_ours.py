@@ -53,16 +53,13 @@ def test_a_path_on_which_such_a_module_comes_first(tmp_path: Path, file):
 
 @pytest.mark.thorough
 def test_workers_find_python_and_these_packages_first(tmp_path: Path):
-    # Given a folder with a module that hides Python's, and folders with the names of ours
     folder = Folder.make(tmp_path)
     (tmp_path / "calendar.py").write_text("raise RuntimeError('this is not the calendar')")
     for name in ("handlers", "runtime", "samples"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "readme.txt").write_text("what else a folder may hold")
+        (tmp_path / name / "readme.txt").write_text("no module")
 
-    # When a batch is run there
     done = folder.consistent(*RUN)
 
-    # Then it is as anywhere else
     assert done.returncode == 0, done.stderr
     assert "9" in done.stdout

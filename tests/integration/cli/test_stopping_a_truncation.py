@@ -1,10 +1,9 @@
-"""A truncation is ended in the middle, in each way that there is; it is run again, and all is cut as by one run."""
+"""A truncation that was stopped or killed in the middle is finished by the next one, with the same result."""
 
 import json
 import os
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Mapping
@@ -41,7 +40,7 @@ SLOWLY = ["--max-requests-per-second", "60"]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch) -> Folder:
-    """Give a folder with a store in which each stream has two runs that may go, and a tail."""
+    """Make a store in which each stream has two runs that may be deleted, and a tail."""
     place = tmp_path / "place"
     place.mkdir()
     store = connect(f"sqlite:///{place}/store.db")
@@ -79,22 +78,14 @@ def content(table: Table) -> list[Any]:
 
 
 class Running:
-    """A truncation that runs slowly in a process of its own."""
+    """A truncation that runs slowly in a separate process."""
 
     def __init__(self, folder: Folder) -> None:
-        self._process = subprocess.Popen(
-            folder._command([*CUT, *SLOWLY]),
-            **folder._where(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            # A shell that runs the tests in the background has told them, and so their children, to ignore Ctrl-C.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - as in `Folder`
-        )
+        self._process = folder.start(*CUT, *SLOWLY)
         self._table = opened(folder)
 
     def end_amid(self, sent: signal.Signals) -> tuple[int, str]:
-        """Send a signal when some streams are cut; return the exit code and what it said."""
+        """Send a signal when some streams are cut. Return the exit code and the output."""
         until = time.monotonic() + 300
         while not 0 < list(kept_from(self._table).values()).count(3) < STREAMS:
             assert self._process.poll() is None, self._process.communicate()
@@ -105,13 +96,13 @@ class Running:
         else:
             self._process.send_signal(sent)
         _, said = self._process.communicate(timeout=120)
-        while self._is_at_work():  # workers of a driver that was killed finish what they are about
+        while self._is_at_work():  # workers of a killed driver finish their streams
             assert time.monotonic() < until
             threading.Event().wait(0.1)
         return self._process.returncode, said
 
     def _is_at_work(self) -> bool:
-        """Say whether a process is left of the session that the truncation began."""
+        """Return whether a process of the truncation's session is left."""
         return any(_session_of(each) == self._process.pid for each in Path("/proc").glob("[0-9]*"))
 
 
@@ -136,7 +127,7 @@ def test_a_truncation_that_was_ended_is_finished_by_the_next(folder, sent, code)
     assert 0 < cut < STREAMS
     lease = drive(CleanUpLease(table, system_clock).find())
 
-    # Then it has given the lease back, unless it could not: then the next one is refused, and may take it over
+    # Then it has released the lease. After a kill, the next truncation is refused, and may take the lease over
     more = []
     if sent is signal.SIGKILL:
         assert lease is not None
@@ -153,7 +144,7 @@ def test_a_truncation_that_was_ended_is_finished_by_the_next(folder, sent, code)
     # When it is run again
     done = folder.consistent(*CUT, *more)
 
-    # Then all is cut, as in a store in which nothing was ended
+    # Then the result is that of an undisturbed truncation
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert (document["streams"], document["cut"]) == (STREAMS, STREAMS - cut)

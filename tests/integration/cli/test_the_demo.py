@@ -1,11 +1,9 @@
-"""The demo keeps its promises: duplicates change nothing and give the same.
+"""The demo keeps its promises: duplicates change nothing, and give the same outputs.
 
-A twentieth of its games and messages show that too; as it is, and in a process of its own, it is for `make test-all`.
+A twentieth of its games and messages shows that too. `make test-all` runs its full size in a separate process.
 """
 
 import json
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -13,84 +11,37 @@ from runtime.cli.commands import demo
 from tests.integration.cli.folder import Folder
 from tests.plugins.spark import Workplace
 
-SIZES = {demo: ("GAMES", "MESSAGES")}
 
+@pytest.mark.parametrize("part", [20, pytest.param(1, marks=pytest.mark.thorough)])
+def test_duplicates_change_nothing_and_each_shot_counts_once(
+    workplace: Workplace, tmp_path, monkeypatch, part: int
+):
+    folder: Workplace | Folder = Folder(tmp_path) if part == 1 else workplace
+    for name in ("GAMES", "MESSAGES"):
+        monkeypatch.setattr(demo, name, getattr(demo, name) // part)
 
-@pytest.fixture(scope="module", params=[20, pytest.param(1, marks=pytest.mark.thorough)])
-def part(request: pytest.FixtureRequest) -> int:
-    """Give what its sizes are divided by."""
-    return int(request.param)
-
-
-@pytest.fixture(scope="module")
-def told(workplace: Workplace, tmp_path_factory, part: int) -> Iterator[dict[str, Any]]:
-    if part == 1:
-        yield tell(Folder(tmp_path_factory.mktemp("demo")))
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        for module, names in SIZES.items():
-            for name in names:
-                patch.setattr(module, name, getattr(module, name) // part)
-        yield tell(workplace)
-
-
-def tell(folder: Workplace | Folder) -> dict[str, Any]:
-    """Run the demo, and return what it says and what it leaves."""
     done = folder.consistent("demo", "--master", "local[2]", "--json")
+
     assert done.returncode == 0, done.stderr
-    document: dict[str, Any] = json.loads(done.stdout)
-    game = document["leader_board"][0]["game"]
-    shown = folder.consistent(
-        "show", "--store", document["store"], "--table", document["table"], "LeaderBoard", game, "--json"
-    )
-    return {
-        **document,
-        "shown": json.loads(shown.stdout),
-        "made": {path.name for path in folder.path.iterdir()},
-    }
+    told = json.loads(done.stdout)
+    assert [path.name for path in folder.path.iterdir()] == ["demo-output"]
+    sizes = {"games": 500, "messages": 20_000, "deliveries": 22_000}
+    assert told["log"] == {name: size // part for name, size in sizes.items()}
+    first = {"duplicate": 2_000, "outputs": 15_000, "processed": 35_000}
+    assert told["first"]["counts"] == {name: count // part for name, count in first.items()}
+    second = {"duplicate": 37_000, "outputs": 15_000}
+    assert told["second"]["counts"] == {name: count // part for name, count in second.items()}
 
+    compared = told["compared"]
+    assert all(compared[name] for name in ("only_duplicates", "same_outputs", "same_states"))
+    outputs, states = (compared[name] for name in ("outputs", "states"))
+    assert (outputs[0], states[0]) == (outputs[1], states[1])
+    assert outputs[0]["count"] == 15_000 // part
+    assert (states[0]["streams"], states[0]["versions"]) == (1_000 // part, 35_000 // part)
 
-def test_it_leaves_one_folder(told):
-    assert told["made"] == {"demo-output"}
-
-
-def test_the_first_run_processes_every_message_once(told, part):
-    assert told["log"] == {
-        "games": 500 // part,
-        "messages": 20_000 // part,
-        "deliveries": 22_000 // part,
-    }
-    assert told["first"]["counts"] == {
-        "duplicate": 2_000 // part,
-        "outputs": 15_000 // part,
-        "processed": 35_000 // part,
-    }
-
-
-def test_the_second_run_finds_only_duplicates(told, part):
-    assert told["second"]["counts"] == {"duplicate": 37_000 // part, "outputs": 15_000 // part}
-    assert told["compared"]["only_duplicates"]
-
-
-def test_both_runs_publish_the_same_outputs(told, part):
-    first, second = told["compared"]["outputs"]
-
-    assert told["compared"]["same_outputs"]
-    assert first == second
-    assert first["count"] == 15_000 // part
-
-
-def test_the_second_run_changes_no_state(told, part):
-    first, second = told["compared"]["states"]
-
-    assert told["compared"]["same_states"]
-    assert first == second
-    assert (first["streams"], first["versions"]) == (1_000 // part, 35_000 // part)
-
-
-def test_the_leader_board_counts_every_shot_once(told):
-    best = told["leader_board"][0]
-
-    assert len(told["leader_board"]) == 5
-    assert told["shown"]["state"] == {"number_of_hits": best["hits"], "number_of_misses": best["misses"]}
-    assert best["hits"] + best["misses"] == told["shown"]["newest_version"]
+    best, *others = told["leader_board"]
+    place = ["--store", told["store"], "--table", told["table"]]
+    shown = json.loads(folder.consistent("show", *place, "LeaderBoard", best["game"], "--json").stdout)
+    assert shown["state"] == {"number_of_hits": best["hits"], "number_of_misses": best["misses"]}
+    assert best["hits"] + best["misses"] == shown["newest_version"]
+    assert len(others) == 4

@@ -1,4 +1,4 @@
-"""A small store of games for commands to look at."""
+"""A small store of games on which commands run."""
 
 import asyncio
 
@@ -11,15 +11,16 @@ from tests.support.consumer import Consumer
 from tests.support.logs import OTHER_GAME, fire, start
 
 TABLE = "games"
+ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
 NOW = FrozenClock.at("2026-03-01T12:00:00")
 
 
-def on_store(url, work):
-    """Do something with the table of a store."""
+def on_store(url, work, name=TABLE):
+    """Call an async function with the table of a store, and return its result."""
 
     async def opened():
         async with connect(url) as store:
-            return await work(await store.table(TABLE))
+            return await work(await store.table(name))
 
     return asyncio.run(opened())
 

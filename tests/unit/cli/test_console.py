@@ -1,4 +1,4 @@
-"""What a command prints: text of others commands no terminal, tables, and progress."""
+"""Output of commands: text of others cannot control the terminal; tables, and progress."""
 
 import io
 import json
@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from runtime import Envelope
-from runtime.cli.console import Screen, StepProgress, complain, counted, make_facts, make_table
+from runtime.cli.console import (
+    Screen,
+    StepProgress,
+    complain,
+    counted,
+    make_facts,
+    make_table,
+    visible_json,
+)
 from tests.support.consumer import Consumer
-from tests.unit.cli.stores import NOW, TABLE, on_store
-
-ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
-
+from tests.unit.cli.stores import NOW, ON_STORE, on_store
 
 HOSTILE = {
     "clipboard": "\x1b]52;c;cm0gLXJmIH4=\x07",
@@ -35,25 +40,21 @@ HOSTILE = {
     "filler": "\u3164\uffa0\u115f",
     "tags": "admin\U000e0041\U000e007f\ufe0e",
 }
-
-
 COMMAND = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe0e\uffa0"
     "\U000e0000-\U000e0fff]"
 )
-
-
 OWN_STYLES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def commands(text: str) -> list[str]:
-    """Return what a terminal would obey, but for the colours that the program sets."""
+    """Return the control characters in a text, except the colours of the program."""
     return COMMAND.findall(OWN_STYLES.sub("", text))
 
 
 @pytest.fixture
 def hostile(store):
-    """Refuse messages with hostile ids and types, and make a stream with a hostile business id."""
+    """Add dead letters and streams with hostile ids and types."""
 
     async def refuse(table):
         for text in HOSTILE.values():
@@ -65,7 +66,7 @@ def hostile(store):
 
 
 @pytest.mark.parametrize("options", [(), ("--json",), ("--group",)])
-def test_refused_messages_are_listed(consistent, hostile, options):
+def test_dead_letters_with_hostile_text_are_listed(consistent, hostile, options):
     said = consistent("letters", *ON_STORE, "--limit", "100", *options)
 
     assert "52;c" in said.out
@@ -75,7 +76,7 @@ def test_refused_messages_are_listed(consistent, hostile, options):
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_an_error_that_repeats_what_was_asked_for(consistent, store, text):
+def test_an_error_repeats_hostile_arguments_harmlessly(consistent, store, text):
     said = consistent("show", *ON_STORE, "ShootingRange", text)
 
     assert said.code
@@ -88,7 +89,7 @@ texts = st.text(st.characters(), max_size=30) | st.sampled_from(sorted(HOSTILE.v
 
 @given(texts, st.booleans())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_part_of_what_is_shown_commands_the_terminal(capsys, monkeypatch, text, is_terminal):
+def test_no_part_of_the_output_controls_the_terminal(capsys, monkeypatch, text, is_terminal):
     if is_terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
     screen = Screen()
@@ -103,16 +104,14 @@ def test_no_part_of_what_is_shown_commands_the_terminal(capsys, monkeypatch, tex
 
 
 @given(texts)
-def test_json_says_the_same(text):
-    from runtime.cli.console import visible_json
-
+def test_json_keeps_the_text(text):
     assert json.loads(visible_json({"text": text})) == {"text": text}
 
 
 REPOSITORY = Path(__file__).parents[3]
 
 
-def test_a_table_keeps_ids_whole(store, tmp_path):
+def test_a_table_in_a_pipe_keeps_ids_whole(store, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "runtime", "show", "--store", store, "--table", "games"],
         env={"PYTHONPATH": str(REPOSITORY)}, cwd=tmp_path, capture_output=True, text=True, check=True,
@@ -122,21 +121,15 @@ def test_a_table_keeps_ids_whole(store, tmp_path):
     assert [len(row[1]) for row in rows] == [36] * 3
 
 
-@pytest.mark.parametrize(
-    ("number", "noun", "text"),
-    [
-        (0, "run", "0 runs"),
-        (1, "run", "1 run"),
-        (1200, "delivery", "1,200 deliveries"),
-        (1, "delivery", "1 delivery"),
-    ],
-)
-def test_one_is_singular(number, noun, text):
-    assert counted(number, noun) == text
+def test_numbers_have_their_nouns_in_the_right_form():
+    numbers = ((0, "run"), (1, "run"), (1200, "delivery"), (2, "batch"), (3, "orphaned document"))
+    assert [counted(*each) for each in numbers] == [
+        "0 runs", "1 run", "1,200 deliveries", "2 batches", "3 orphaned documents"
+    ]  # fmt: skip
 
 
 @pytest.mark.thorough
-def test_a_service_that_does_not_answer_is_said_and_nothing_else(tmp_path):
+def test_a_service_that_does_not_answer_is_one_sentence(tmp_path):
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "ignore", "-m", "runtime", "show",
          "--store", "azurite://127.0.0.1:9", "--table", "games"],
@@ -149,11 +142,10 @@ def test_a_service_that_does_not_answer_is_said_and_nothing_else(tmp_path):
 
 
 class Shown:
-    """A progress on a console whose text is kept, with a clock that is told the time."""
+    """A progress display on a console whose text is kept, with a clock that the test sets."""
 
     def __init__(self, *, is_terminal: bool, keep_steps: bool = True) -> None:
-        self.now = 0.0
-        self._file = io.StringIO()
+        self.now, self._file = 0.0, io.StringIO()
         console = Console(file=self._file, width=120, force_terminal=is_terminal, color_system=None)
         self.progress = StepProgress(console, keep_steps=keep_steps, clock=lambda: self.now)
 
@@ -162,32 +154,28 @@ class Shown:
         return self._file.getvalue()
 
 
-def test_each_step_is_a_line_where_there_is_no_terminal():
+@pytest.mark.parametrize("keep_steps", [True, False])
+def test_steps_are_marked_on_a_terminal_and_an_error_fails_the_last(keep_steps):
+    shown = Shown(is_terminal=True, keep_steps=keep_steps)
+
+    def read_and_verify() -> None:
+        with shown.progress as progress:
+            progress.show_rows("Reading", 7)
+            shown.now = 1.5
+            progress.show_rows("Verifying", 3)
+            raise ValueError("damaged")
+
+    with pytest.raises(ValueError, match="damaged"):
+        read_and_verify()
+
+    assert ("✓ Reading (1.5 s)" in shown.text) == keep_steps
+    assert "✗ Verifying (0.0 s)" in shown.text
+
+
+def test_elsewhere_each_step_is_a_line_and_a_count_every_ten_seconds_with_the_rate_since_the_first():
     shown = Shown(is_terminal=False)
 
     shown.progress.step("Reading the [log]")
-    shown.progress.step("Counting")
-    shown.progress.done()
-
-    assert shown.text == "Reading the [log]\nCounting\n"
-
-
-@pytest.mark.parametrize("keep_steps", [True, False])
-def test_steps_are_marked_on_a_terminal_with_their_time(keep_steps):
-    shown = Shown(is_terminal=True, keep_steps=keep_steps)
-
-    shown.progress.step("Reading the log")
-    shown.now = 1.5
-    shown.progress.step("Counting")
-    shown.progress.failed()
-
-    assert ("✓ Reading the log (1.5 s)" in shown.text) == keep_steps
-    assert "✗ Counting (0.0 s)" in shown.text
-
-
-def test_what_is_counted_has_a_line_every_ten_seconds_in_a_file_with_the_rate_since_the_first_count():
-    shown = Shown(is_terminal=False)
-
     shown.progress.step("Publishing")
     for second in range(25):
         shown.now = float(second)
@@ -197,23 +185,8 @@ def test_what_is_counted_has_a_line_every_ten_seconds_in_a_file_with_the_rate_si
     shown.progress.show_outputs(5000, 5000)
 
     assert shown.text.splitlines() == [
+        "Reading the [log]",
         "Publishing",
         "Publishing: 1,500 of 5,000 outputs, 100 a second",
         "Publishing: 2,500 of 5,000 outputs, 100 a second",
     ]
-
-
-def test_rows_of_another_step_end_the_one_before_and_an_error_fails_the_last():
-    shown = Shown(is_terminal=True)
-
-    def read_and_verify() -> None:
-        with shown.progress as progress:
-            progress.show_rows("Reading", 7)
-            progress.show_rows("Verifying", 3)
-            raise ValueError("damaged")
-
-    with pytest.raises(ValueError, match="damaged"):
-        read_and_verify()
-
-    assert "✓ Reading" in shown.text
-    assert "✗ Verifying" in shown.text

@@ -1,4 +1,4 @@
-"""Errors are one sentence, traces are in the log file, and an interrupt stays one."""
+"""Errors are one sentence, tracebacks are in the log file, and an interrupt stays an interrupt."""
 
 import signal
 import time
@@ -7,18 +7,21 @@ import weakref
 import pytest
 import typer
 
-from runtime.cli import failures as log_file
-from runtime.cli.failures import UnexpectedError, append_trace, prepare_log, traced
+from runtime.cli import failures
+from runtime.cli.failures import append_trace, prepare_log, traced
 from runtime.cli.sessions import _interrupt_behind, _never_ignored
+from tests.unit.cli.stores import ON_STORE
 
 
-def test_it_is_one_sentence_that_says_where_the_trace_is(consistent, store, tmp_path, monkeypatch):
+def test_an_unexpected_error_is_one_sentence_with_the_place_of_its_traceback(
+    consistent, store, tmp_path, monkeypatch
+):
     def broken(*_):
         raise ZeroDivisionError("a [broken] thing")
 
     monkeypatch.setattr("runtime.cli.commands.show.on_table", broken)
 
-    said = consistent("show", "--store", store, "--table", "games")
+    said = consistent("show", *ON_STORE)
 
     assert said.code == 1
     assert said.err == (
@@ -28,33 +31,25 @@ def test_it_is_one_sentence_that_says_where_the_trace_is(consistent, store, tmp_
     log = (tmp_path / ".consistent" / "consistent.log").read_text()
     assert "Traceback" in log
     assert "ZeroDivisionError: a [broken] thing" in log
-
-
-def test_its_trace_goes_to_the_log_file_that_was_named(tmp_path):
-    log = tmp_path / "logs" / "mine.log"
-
-    with pytest.raises(UnexpectedError, match=r"mine\.log"), traced(log):
-        raise KeyError("x")
-
-    assert "KeyError" in log.read_text()
+    assert (tmp_path / ".consistent" / ".gitignore").read_text().endswith("*\n")
 
 
 @pytest.mark.parametrize("error", [typer.Exit(3), typer.BadParameter("x"), KeyboardInterrupt()])
-def test_what_is_meant_to_pass_passes(error, tmp_path):
+def test_errors_of_typer_and_interrupts_pass(error, tmp_path):
     with pytest.raises(type(error)), traced(tmp_path / "log"):
         raise error
 
     assert not (tmp_path / "log").exists()
 
 
-def test_a_log_file_that_cannot_be_written_costs_only_the_trace(tmp_path):
+def test_an_unwritable_log_file_costs_only_the_traceback(tmp_path):
     (tmp_path / "file").write_text("")
 
     assert append_trace(ValueError("x"), tmp_path / "file" / "log") is None
 
 
-def test_a_long_log_file_is_begun_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr(log_file, "LIMIT_BYTES", 10)
+def test_a_long_log_file_is_rotated(tmp_path, monkeypatch):
+    monkeypatch.setattr(failures, "LIMIT_BYTES", 10)
     log = tmp_path / "spark.log"
     log.write_text("more than ten bytes")
 
@@ -64,45 +59,31 @@ def test_a_long_log_file_is_begun_anew(tmp_path, monkeypatch):
     assert (tmp_path / "spark.log.1").read_text() == "more than ten bytes"
 
 
-def test_the_folder_of_the_log_file_keeps_out_of_version_control(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    prepare_log()
-
-    assert (tmp_path / ".consistent" / ".gitignore").read_text().endswith("*\n")
-
-
-def interrupted(raise_in_turn) -> BaseException:
-    with pytest.raises(BaseException) as found:  # noqa: PT011 - whatever it is
-        raise_in_turn()
-    return found.value
-
-
-def fails_while_it_is_passed_on():
+def fails_while_it_is_raised():
     try:
         raise KeyboardInterrupt
     finally:
         raise OSError("the connection is gone")
 
 
-def is_told_as_a_failed_batch():
+def is_wrapped_as_a_failed_batch():
     try:
-        fails_while_it_is_passed_on()
+        fails_while_it_is_raised()
     except OSError as error:
         raise RuntimeError("the batch failed") from error
 
 
-def has_nothing_to_do_with_it():
+def has_another_cause():
     raise OSError("no answer")
 
 
-@pytest.mark.parametrize("raise_in_turn", [fails_while_it_is_passed_on, is_told_as_a_failed_batch])
-def test_the_interrupt_behind_an_error_is_found(raise_in_turn):
-    assert isinstance(_interrupt_behind(interrupted(raise_in_turn)), KeyboardInterrupt)
+@pytest.mark.parametrize("work", [fails_while_it_is_raised, is_wrapped_as_a_failed_batch, has_another_cause])
+def test_the_interrupt_behind_an_error_is_found(work):
+    with pytest.raises((OSError, RuntimeError)) as raised:
+        work()
 
-
-def test_another_error_is_no_interrupt():
-    assert _interrupt_behind(interrupted(has_nothing_to_do_with_it)) is None
+    interrupt = _interrupt_behind(raised.value)
+    assert isinstance(interrupt, KeyboardInterrupt) is (work is not has_another_cause)
 
 
 class Freed:
@@ -114,7 +95,7 @@ def free_and_wait(objects):
     time.sleep(60)
 
 
-def test_an_interrupt_while_an_object_is_freed_comes_again():
+def test_an_interrupt_in_a_destructor_is_sent_again():
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     freed = [Freed()]
     reference = weakref.ref(freed[0], lambda _: signal.raise_signal(signal.SIGINT))

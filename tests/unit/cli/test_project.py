@@ -1,4 +1,4 @@
-"""What the project file says counts where neither command line nor environment does; what cannot be names its line."""
+"""The project file counts after command line and environment, and an invalid entry is named with its line."""
 
 import os
 from pathlib import Path
@@ -7,8 +7,9 @@ import pytest
 import typer.main
 
 from runtime.cli.application import application
-from runtime.cli.project import Command, schema
+from runtime.cli.project import schema
 
+APP = ["--app", "samples.shooting_range:app"]
 FILE = """\
 store = "sqlite:///raffle.db"
 table = "raffle"
@@ -34,7 +35,7 @@ allow-undated = false
 
 @pytest.fixture
 def project(tmp_path: Path, consistent):
-    """Write a project file, and give what shows the values that a command takes, with their places."""
+    """Write a project file. Return a function that shows the values of a command, with their sources."""
     file = tmp_path / "consistent.toml"
     file.write_text(FILE)
 
@@ -45,7 +46,7 @@ def project(tmp_path: Path, consistent):
     return values
 
 
-def test_a_value_is_taken_from_the_first_that_has_one(project, monkeypatch):
+def test_a_value_is_from_the_first_source_that_has_one(project, monkeypatch):
     assert project("truncate")["table"] == ("raffle", "consistent.toml:2")
     assert project("truncate")["truncate.allow-young"] == (False, "default")
     assert project("truncate", "--env", "prod")["table"] == ("production", "consistent.toml:16 [env.prod]")
@@ -59,28 +60,25 @@ def test_a_value_is_taken_from_the_first_that_has_one(project, monkeypatch):
     assert found["truncate.older-than"] == ("2w", "CONSISTENT_TRUNCATE_OLDER_THAN")
     assert found["truncate.allow-undated"] == (False, "consistent.toml:19 [env.prod]")
     assert found["truncate.keep-last"] == ("3", "command line")
+    assert project("truncate", "--no-allow-undated")["truncate.allow-undated"] == (False, "command line")
 
 
-def test_a_variable_whose_value_cannot_be_is_named(project, consistent, monkeypatch):
+def test_the_variable_of_an_invalid_value_is_named(project, consistent, monkeypatch):
     monkeypatch.setenv("CONSISTENT_TRUNCATE_OLDER_THAN", "soon")
 
     assert "The value is from CONSISTENT_TRUNCATE_OLDER_THAN." in consistent("truncate").err
 
 
-def test_a_flag_of_the_file_is_unset_by_a_word(project):
-    assert project("truncate", "--no-allow-undated")["truncate.allow-undated"] == (False, "command line")
+def test_json_events_do_not_set_the_format_of_the_log(project, consistent, monkeypatch):
+    monkeypatch.setenv("CONSISTENT_LOG_FORMAT", "json")
+
+    assert project("run")["log.format"] == (None, "default")
+    assert "CONSISTENT_LOG_FORMAT" not in consistent("config", "run").err
 
 
 def test_a_group_of_commands_has_all_values(project, consistent):
     assert project("letters") == project()
     assert "No such command 'trunc'" in consistent("config", "trunc").err
-
-
-def test_a_command_takes_the_values(project, consistent, store, tmp_path):
-    (tmp_path / "consistent.toml").write_text(f'store = "{store}"\ntable = "games"\n')
-
-    assert consistent("show", "--json").document["streams"]
-    assert "other" in consistent("show", "--table", "other").err
 
 
 def test_paths_count_from_the_folder_of_the_file(project, tmp_path, monkeypatch):
@@ -93,17 +91,16 @@ def test_paths_count_from_the_folder_of_the_file(project, tmp_path, monkeypatch)
     assert found["publish.winners.to"][0] == f"sqlite:///{tmp_path}/published.db"
 
 
-def test_rules_of_the_file_are_of_no_policy(consistent, store, tmp_path):
-    (tmp_path / "consistent.toml").write_text(
-        f'store = "{store}"\ntable = "games"\n[truncate]\nolder-than = "30d"\n'
-    )
+def test_rules_of_the_file_are_for_truncations_only_not_for_policies(consistent, store, tmp_path):
+    text = f'store = "{store}"\ntable = "games"\n[truncate]\nolder-than = "30d"\n'
+    (tmp_path / "consistent.toml").write_text(text)
 
     policy = consistent("truncate", "--policy", "set", "--hold", "--json").document
 
     assert (policy["hold"], policy["older_than_seconds"]) == (True, None)
 
 
-def test_the_only_target_is_meant_and_others_are_named(project, consistent, tmp_path):
+def test_the_only_target_is_the_default_and_several_must_be_selected(project, consistent, tmp_path):
     assert project("publish")["publish.winners.map"][0] == ["Won=winners"]
     (tmp_path / "consistent.toml").write_text(FILE + '[publish.losers]\nto = "sqlite:///losers.db"\n')
 
@@ -112,18 +109,8 @@ def test_the_only_target_is_meant_and_others_are_named(project, consistent, tmp_
     assert "did you mean winners?" in consistent("publish", "--to", "winner").err
     more = "[publish.slow]\nto = 'sqlite:///x.db'\ntimeout = '5m'\n"
     (tmp_path / "consistent.toml").write_text(more)
-    refused = consistent("run", "x.jsonl", "--publish", "slow").err
-    assert (
-        "consistent.toml:3: --publish does not support timeout: use `consistent publish --to slow`" in refused
-    )
-
-
-def test_pyproject_has_it_too(consistent, tmp_path):
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\n[tool.consistent]\ntable = "here"\n')
-
-    said = consistent("config", "batches")
-
-    assert "pyproject.toml:4" in said.out
+    use = "consistent.toml:3: --publish does not support timeout: use `consistent publish --to slow`"
+    assert use in consistent("run", "x.jsonl", "--publish", "slow").err
 
 
 @pytest.mark.parametrize(
@@ -146,10 +133,16 @@ def test_pyproject_has_it_too(consistent, tmp_path):
         ("[spark]\nmaster = 'here'", "consistent.toml:2: master is invalid: 'here' is not a Spark master"),
         ("[spark]\nremote = 'here'", "consistent.toml:2: remote is invalid: 'here' is not a Spark Connect URL"),
         ("a = = 1", "consistent.toml:1: invalid TOML"),
+        (b"\xff", "consistent.toml is not UTF-8 text"),
+        ('older-than = "1d"\nolder_than = "2d"', "consistent.toml:1: older-than is given twice"),
+        ("\nstore = 'foo'", "consistent.toml:2: store is invalid: The form of the store URL is unknown"),
+        ("app = 'raffle'", "consistent.toml:1: app is invalid: it must be MODULE:ATTRIBUTE"),
+        ("[spark.settings]\nspark.driver.memory = '2g'", "consistent.toml:1: settings is invalid: spark must not be"),
+        ("[publish]\nto = 'sqlite:///x.db'", "consistent.toml:2: a target needs a name: use [publish.NAME]"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_names_file_line_and_what_to_write(consistent, tmp_path, text, sentence):
-    (tmp_path / "consistent.toml").write_text(text)
+def test_an_invalid_entry_is_named_with_file_line_and_advice(consistent, tmp_path, text, sentence):
+    (tmp_path / "consistent.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
 
     said = consistent("batches", "--store", "sqlite:///none.db", "--table", "games")
 
@@ -159,7 +152,7 @@ def test_what_cannot_be_names_file_line_and_what_to_write(consistent, tmp_path, 
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_an_environment_that_is_not_there_is_refused(consistent, tmp_path, is_there):
+def test_an_unknown_environment_is_refused(consistent, tmp_path, is_there):
     if is_there:
         (tmp_path / "consistent.toml").write_text(FILE)
 
@@ -170,10 +163,9 @@ def test_an_environment_that_is_not_there_is_refused(consistent, tmp_path, is_th
 
 
 def test_a_secret_in_the_file_is_hidden_and_warned_of(project, consistent, tmp_path):
-    secret = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=c2VjcmV0"
-    (tmp_path / "consistent.toml").write_text(
-        f'store = "{secret}"\n[publish.http]\nto = "env:TARGET"\nheader = {{ Authorization = "x", B = "file:b" }}\n'
-    )
+    store, header = "AccountName=a;AccountKey=c2VjcmV0", '{ Authorization = "x", B = "file:b" }'
+    text = f'store = "{store}"\n[publish.http]\nto = "env:TARGET"\nheader = {header}\n'
+    (tmp_path / "consistent.toml").write_text(text)
 
     said = consistent("config", "publish", "--json")
 
@@ -185,15 +177,7 @@ def test_a_secret_in_the_file_is_hidden_and_warned_of(project, consistent, tmp_p
     assert found["publish.http.header"] == ["Authorization=...", "B=file:b"]
 
 
-def test_a_value_may_be_in_a_file_of_its_own(consistent, store, tmp_path):
-    (tmp_path / "secret").write_text(f"{store}\n")
-    (tmp_path / "consistent.toml").write_text('store = "file:secret"\ntable = "games"\n')
-
-    assert consistent("show", "--json").document["streams"]
-    assert "There is no file none" in consistent("show", "--store", "file:none").err
-
-
-def test_settings_of_spark_are_refused_where_they_cannot_be_applied(project, consistent, tmp_path):
+def test_spark_settings_are_refused_for_a_running_server(project, consistent, tmp_path):
     assert project("truncate")["spark.settings"][0] == ["spark.driver.memory=1g", "spark.ui.enabled=true"]
 
     said = consistent("truncate", "--remote", "sc://localhost:1", "--dry-run")
@@ -218,85 +202,37 @@ def test_a_file_of_another_user_above_is_not_used(project, consistent, tmp_path,
 
 
 def test_all_keys_have_one_type():
-    """The file has one value for a key: commands that share it must take the same."""
     known: dict[tuple[str, str], object] = {}
     for key, (declared, _) in schema(typer.main.get_command(application)):
         assert known.setdefault(key, declared.kind) == declared.kind, key
     assert {group for group, _ in known} == {
-        "",
-        "batch",
-        "log",
-        "publish",
-        "serve",
-        "spark",
-        "stores",
-        "truncate",
-    }
-
-
-def test_each_key_is_an_option_and_each_command_has_usual_ones():
-    def commands(command):
-        yield from (each for inner in getattr(command, "commands", {}).values() for each in commands(inner))
-        if isinstance(command, Command):
-            yield command
-
-    for command in commands(typer.main.get_command(application)):
-        usual = [each for each in command.declared.values() if not each.is_rare and not each.group]
-        assert len(usual) <= 16, command.name
+        "", "batch", "log", "publish", "serve", "spark", "stores", "truncate"
+    }  # fmt: skip
 
 
 def test_a_log_is_named_without_an_option(project, consistent):
     assert project("run", "a.jsonl")["log.messages"] == ("a.jsonl", "command line")
     assert "unexpected extra argument (b)" in consistent("run", "a", "b").err
-    assert (
-        "no-such-log"
-        in consistent("run", "no-such-log", "--app", "samples.shooting_range:app", "--out", "x").err
-    )
+    assert "no-such-log" in consistent("run", "no-such-log", *APP, "--out", "x").err
 
 
-def test_what_is_unfinished_is_in_place_of_the_log_of_the_file(consistent, store, tmp_path):
-    app, log = "samples.shooting_range:app", 'messages = "log.jsonl"'
-    (tmp_path / "consistent.toml").write_text(
-        f'store = "{store}"\ntable = "games"\napp = "{app}"\n[log]\n{log}\n'
-    )
+def test_unfinished_replaces_the_log_of_the_file(consistent, store, tmp_path):
+    text = f'store = "{store}"\ntable = "games"\napp = "{APP[1]}"\n[log]\nmessages = "log.jsonl"\n'
+    (tmp_path / "consistent.toml").write_text(text)
 
     said = consistent("run", "--unfinished", "1h", "--out", "out")
 
     assert "state-based" in said.err
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "told"),
-    [
-        ("consistent.toml", b"\xff", "consistent.toml is not UTF-8 text"),
-        ("consistent.toml", b'older-than = "1d"\nolder_than = "2d"', "older-than is given twice"),
-        (
-            "consistent.toml",
-            b"\nstore = 'foo'",
-            "consistent.toml:2: store is invalid: The form of the store URL is unknown",
-        ),
-        (
-            "consistent.toml",
-            b"app = 'raffle'",
-            "consistent.toml:1: app is invalid: it must be MODULE:ATTRIBUTE",
-        ),
-        ("consistent.toml", b"[spark.settings]\nspark.driver.memory = '2g'", "quote names with dots"),
-        ("consistent.toml", b"[publish]\nto = 'sqlite:///x.db'", "use [publish.NAME]"),
-        (
-            "pyproject.toml",
-            b"[[tool.consistent]]\ntable = 'games'",
-            "consistent must be a table, [tool.consistent]",
-        ),
-        ("pyproject.toml", b"[tool]\nconsistent = 3", "consistent must be a table, [tool.consistent]"),
-    ],
-)
-def test_a_file_that_cannot_be_meant_is_told_in_one_line(consistent, tmp_path, name, text, told):
-    (tmp_path / name).write_bytes(text)
+@pytest.mark.parametrize("text", ["[[tool.consistent]]\ntable = 'games'", "[tool]\nconsistent = 3"])
+def test_another_value_than_a_table_in_pyproject_is_refused(consistent, tmp_path, text):
+    (tmp_path / "pyproject.toml").write_text(text)
 
     said = consistent("batches")
 
     assert said.code == 2
-    assert told in said.err
+    assert "consistent must be a table, [tool.consistent]" in said.err
 
 
 @pytest.mark.parametrize(
@@ -320,7 +256,7 @@ def test_the_table_of_pyproject_is_found_however_it_is_written(consistent, tmp_p
     assert ("table", "games") in {(each["key"], each["value"]) for each in found}
 
 
-def test_what_is_there_and_is_no_file_is_told(consistent, tmp_path):
+def test_a_project_file_that_is_no_file_is_refused(consistent, tmp_path):
     (tmp_path / "consistent.toml").symlink_to("nowhere")
 
     assert "is not a file" in consistent("batches").err
@@ -335,21 +271,18 @@ def test_what_is_there_and_is_no_file_is_told(consistent, tmp_path):
         "spark.my.token=hidden",
     ],
 )
-def test_settings_that_are_secret_are_not_shown(consistent, secret):
+def test_secret_settings_and_tokens_of_spark_are_not_shown(consistent, secret, monkeypatch):
     assert "hidden" not in consistent("config", "run", "--settings", secret, "--json").out
 
-
-def test_the_token_of_a_server_of_spark_is_not_shown(consistent, monkeypatch):
     monkeypatch.setenv("CONSISTENT_SPARK_REMOTE", "sc://h:15002/;token=hidden")
-
     assert "hidden" not in consistent("config", "run", "--json").out
 
 
 @pytest.mark.parametrize("words", ["truncate --older-than 5", "truncate --keep-last 0", "truncate extra"])
-def test_what_a_command_refuses_is_no_value_of_it(project, consistent, words):
+def test_config_refuses_what_the_command_refuses(project, consistent, words):
     assert consistent("config", *words.split()).code == 2
 
 
-def test_values_are_those_that_the_command_takes(project):
+def test_config_shows_the_values_that_the_command_uses(project):
     assert project("publish", "--to", "winners")["publish.winners.to"][0].endswith("published.db")
     assert "truncate.older-than" not in project("truncate", "--policy", "set")

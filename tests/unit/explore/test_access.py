@@ -1,4 +1,4 @@
-"""Only who has the token may look, under a name of this machine, and forms come from these pages only."""
+"""Only requests with the token, to a name of this machine, are answered; forms must come from the explorer's pages."""
 
 import html
 import json
@@ -13,6 +13,7 @@ from samples.shooting_range import app as shooting_range
 from tests.support.explored import GAME, fire, played
 
 LETTER = {"handler": "ShootingRange", "id": GAME, "letter": "1"}
+CSP = "default-src 'none'; style-src 'self'; script-src 'self'"
 
 
 def named(*letters):
@@ -21,7 +22,6 @@ def named(*letters):
 
 
 FORM = named(["ShootingRange", GAME, "1"])
-CSP = "default-src 'none'; style-src 'self'; script-src 'self'"
 
 
 def test_the_token_of_the_url_becomes_a_cookie(explored, open_explorer):
@@ -36,23 +36,7 @@ def test_the_token_of_the_url_becomes_a_cookie(explored, open_explorer):
     assert "SameSite=strict" in cookie
     assert "secret-token" not in cookie
     page = browser.get("batches")
-    assert page.status_code == 200
-    assert "secret-token" not in page.text
-
-
-def test_a_token_is_random_by_default(explored, open_explorer):
-    one, other = (open_explorer(explored, token=None).explorer for _ in range(2))
-
-    assert len(one.token) >= 32
-    assert one.token != other.token
-
-
-@pytest.mark.parametrize("token", ["", "wrong", "secret-token2", "sécret"])
-def test_a_wrong_token_opens_nothing(explored, open_explorer, token):
-    browser = open_explorer(explored, token="secret-token")
-
-    assert browser.get("", token=token).status_code == 403
-    assert browser.send("GET", "/", headers={"authorization": f"Bearer {token}".encode()}).status_code == 403
+    assert (page.status_code, "secret-token" in page.text) == (200, False)
 
 
 def test_a_program_may_send_the_token_as_a_header(explored, open_explorer):
@@ -63,22 +47,34 @@ def test_a_program_may_send_the_token_as_a_header(explored, open_explorer):
     assert response.json()["batches"][0]["batch_id"] == "night-5"
 
 
+@pytest.mark.parametrize("token", ["", "wrong", "secret-token2", "sécret"])
+def test_a_wrong_token_opens_nothing(explored, open_explorer, token):
+    browser = open_explorer(explored, token="secret-token")
+
+    assert browser.get("", token=token).status_code == 403
+    assert browser.send("GET", "/", headers={"authorization": f"Bearer {token}".encode()}).status_code == 403
+
+
+def test_a_token_is_random_by_default(explored, open_explorer):
+    one, other = (open_explorer(explored, token=None).explorer for _ in range(2))
+
+    assert len(one.token) >= 32
+    assert one.token != other.token
+
+
 @pytest.mark.parametrize(
-    "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "", "[::1", "a@b"]
+    ("host", "status"),
+    [
+        *((host, 421) for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80")),
+        *((host, 421) for host in ("", "[::1", "a@b")),
+        *((host, 200) for host in ("localhost", "localhost:8765", "127.0.0.1:1", "[::1]:8765", "LOCALHOST")),
+        ("explorer.example", 200),
+    ],
 )
-def test_a_foreign_host_is_refused(browser, host):
-    assert browser.send("GET", "/", headers={"host": host}).status_code == 421
-
-
-@pytest.mark.parametrize("host", ["localhost", "localhost:8765", "127.0.0.1:1", "[::1]:8765", "LOCALHOST"])
-def test_names_of_this_machine_are_not(browser, host):
-    assert browser.send("GET", "/", headers={"host": host}).status_code == 200
-
-
-def test_other_hosts_can_be_named(explored, open_explorer):
+def test_only_names_of_this_machine_and_given_hosts_are_answered(explored, open_explorer, host, status):
     browser = open_explorer(explored, hosts=["explorer.example"])
 
-    assert browser.send("GET", "/", headers={"host": "explorer.example"}).status_code == 200
+    assert browser.send("GET", "/", headers={"host": host}).status_code == status
 
 
 def test_every_answer_has_the_headers_of_security(browser):
@@ -90,10 +86,23 @@ def test_every_answer_has_the_headers_of_security(browser):
         assert headers["cache-control"] == "no-store"
 
 
-def csrf_of(browser):
-    found = re.search(r'name="csrf" value="(\w+)"', browser.get("letter", **LETTER, confirm="discard").text)
-    assert found is not None
-    return found[1]
+@pytest.fixture
+def changed(tmp_path):
+    return played(tmp_path, games=2, nights=1, shots=4)
+
+
+@pytest.fixture
+def allowed(changed, open_explorer):
+    """Return a browser of an explorer that allows changes. A redrive appends message ids to `redriven`."""
+    redriven = []
+
+    async def redrive(found):
+        redriven.append({each.letter.message_id for each in found})
+        return "redrive-1"
+
+    browser = open_explorer(changed, allow_changes=True, redrive=redrive)
+    browser.redriven = redriven
+    return browser
 
 
 def letters(explored):
@@ -103,9 +112,14 @@ def letters(explored):
     return drive(found())
 
 
-@pytest.fixture
-def changed(tmp_path):
-    return played(tmp_path, games=2, nights=1, shots=4)
+def form_of(page):
+    """Return the fields of the form on a page, as a browser reads them."""
+    fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.text)
+    return {name: html.unescape(value) for name, value in fields}
+
+
+def csrf_of(browser):
+    return form_of(browser.get("letter", **LETTER, confirm="discard"))["csrf"]
 
 
 @pytest.mark.parametrize(
@@ -119,55 +133,36 @@ def changed(tmp_path):
         {"sec-fetch-site": "none"},
     ],
 )
-def test_forms_of_other_sites_change_nothing(changed, open_explorer, headers):
-    browser = open_explorer(changed, allow_changes=True)
-
-    response = browser.post("discard", {"csrf": csrf_of(browser), **FORM}, **headers)
+def test_forms_of_other_sites_change_nothing(changed, allowed, headers):
+    response = allowed.post("discard", {"csrf": csrf_of(allowed), **FORM}, **headers)
 
     assert response.status_code == 403
     assert len(letters(changed)) == 1
 
 
 @pytest.mark.parametrize("csrf", ["", "0" * 64, None])
-def test_a_form_without_the_secret_changes_nothing(changed, open_explorer, csrf):
-    browser = open_explorer(changed, allow_changes=True)
-
+def test_a_form_without_the_secret_and_a_link_change_nothing(changed, allowed, csrf):
     fields = dict(FORM) if csrf is None else {"csrf": csrf, **FORM}
 
-    assert browser.post("discard", fields).status_code == 400
+    assert allowed.post("discard", fields).status_code == 400
+    assert allowed.get("discard", **LETTER).status_code == 405
     assert len(letters(changed)) == 1
 
 
 @pytest.mark.parametrize("deed", ["discard", "redrive"])
-def test_without_allow_changes_nothing_changes(changed, open_explorer, deed):
+def test_without_allow_changes_nothing_changes(changed, allowed, open_explorer, deed):
     browser = open_explorer(changed)
-    allowed = open_explorer(changed, allow_changes=True)
     browser.explorer._access._key = allowed.explorer._access._key
     browser.explorer._access.csrf = allowed.explorer._access.csrf
 
     assert "confirm=" not in browser.get("letter", **LETTER).text
+    key = browser.json("letters")["groups"][0]["group"]
+    assert form_of(browser.get("letters", group=key, confirm=deed)) == {}
     assert browser.post(deed, {"csrf": csrf_of(allowed), **FORM}).status_code == 400
     assert len(letters(changed)) == 1
 
 
-def test_a_deed_is_no_link(changed, open_explorer):
-    browser = open_explorer(changed, allow_changes=True)
-
-    assert browser.get("discard", **LETTER).status_code == 405
-    assert len(letters(changed)) == 1
-
-
-def test_a_dead_letter_is_discarded_after_it_was_confirmed(changed, open_explorer):
-    browser = open_explorer(changed, allow_changes=True)
-
-    response = browser.post("discard", {"csrf": csrf_of(browser), **FORM}, origin="http://localhost")
-
-    assert (response.status_code, response.headers["location"]) == (303, "/letters?done=1")
-    assert letters(changed) == []
-    assert browser.post("discard", {"csrf": csrf_of_any(browser), **FORM}).status_code == 404
-
-
-def test_one_of_several_dead_letters_with_one_id_is_discarded(changed, open_explorer):
+def test_one_of_several_dead_letters_with_one_id_is_discarded(changed, allowed):
     async def refuse() -> None:
         processor = Processor(shooting_range, changed.table, publish)
         for position, reason in [(40, None), *[(each, Reason.ID_REUSED) for each in (41, 42, 43)]]:
@@ -176,43 +171,25 @@ def test_one_of_several_dead_letters_with_one_id_is_discarded(changed, open_expl
 
     async def publish(_: object) -> None: ...
 
+    def reused():
+        return [each for each in allowed.json("letters")["letters"] if each["reason"] == "id_reused"]
+
     drive(refuse())
-    browser = open_explorer(changed, allow_changes=True)
-    before = [each for each in browser.json("letters")["letters"] if each["reason"] == "id_reused"]
-    chosen = named([before[0]["handler"], before[0]["stream"], before[0]["letter"]])
+    first, *others = reused()
+    allowed.post(
+        "discard", {"csrf": csrf_of(allowed), **named([first["handler"], first["stream"], first["letter"]])}
+    )
 
-    browser.post("discard", {"csrf": csrf_of_any(browser), **chosen})
-
-    after = [each for each in browser.json("letters")["letters"] if each["reason"] == "id_reused"]
-    assert [each["letter"] for each in after] == [each["letter"] for each in before[1:]]
-    assert len(after) == 2
+    assert [each["letter"] for each in reused()] == [each["letter"] for each in others]
+    assert len(others) == 2
 
 
-def csrf_of_any(browser):
-    return browser.explorer._access.csrf
+def test_a_dead_letter_of_the_table_is_discarded_alone(allowed):
+    (row,) = [each for each in allowed.json("letters")["letters"] if not each["stream"]]
 
+    allowed.post("discard", {"csrf": csrf_of(allowed), **named(["", "", row["letter"]])})
 
-def test_a_letter_of_the_table_is_discarded_alone(changed, open_explorer):
-    browser = open_explorer(changed, allow_changes=True)
-    rows = [each for each in browser.json("letters")["letters"] if not each["stream"]]
-
-    browser.post("discard", {"csrf": csrf_of(browser), **named(["", "", rows[0]["letter"]])})
-
-    assert [each["reason"] for each in browser.json("letters")["letters"]] == ["invalid_body"]
-
-
-def test_a_dead_letter_is_redriven_as_a_batch(changed, open_explorer):
-    redriven: list[object] = []
-
-    async def redrive(found):
-        redriven.extend((each.handler, each.letter.message_id) for each in found)
-        return "redrive-1"
-
-    browser = open_explorer(changed, allow_changes=True, redrive=redrive)
-    response = browser.post("redrive", {"csrf": csrf_of(browser), **FORM})
-
-    assert (response.status_code, response.headers["location"]) == (303, "/batch?id=redrive-1")
-    assert redriven == [("ShootingRange", "broken-0")]
+    assert [each["reason"] for each in allowed.json("letters")["letters"]] == ["invalid_body"]
 
 
 def test_redriving_needs_an_app_and_a_folder(changed, open_explorer):
@@ -222,98 +199,59 @@ def test_redriving_needs_an_app_and_a_folder(changed, open_explorer):
     assert browser.post("redrive", {"csrf": csrf_of(browser), **FORM}).status_code == 400
 
 
-def test_a_large_form_is_refused(browser):
-    response = browser.post("replay", {"csrf": csrf_of_any(browser), "body": "x" * (5 * 2**20)})
-
-    assert response.status_code == 400
-
-
-@pytest.mark.parametrize("letters", ["", "{}", "[1]", '[["a"]]', '[["ShootingRange", ["x"], null]]', "[]"])
-def test_a_form_that_names_no_letter_changes_nothing(changed, open_explorer, letters):
-    browser = open_explorer(changed, allow_changes=True)
-
-    response = browser.post("discard", {"csrf": csrf_of(browser), "letters": letters})
+@pytest.mark.parametrize(
+    "given", ["", "{}", "[1]", '[["a"]]', '[["ShootingRange", ["x"], null]]', "[]", "x" * (5 * 2**20)]
+)
+def test_a_form_without_letters_or_of_many_bytes_changes_nothing(allowed, given):
+    response = allowed.post("discard", {"csrf": csrf_of(allowed), "letters": given})
 
     assert response.status_code in {400, 404}
 
 
-def refused_alike(explored, ids):
-    """Add a dead letter for each id, in two streams, with the error of the one that is there."""
-    explored.batch(
-        [
-            each._replace(body=str(each.body).replace(": 40", ': "x"'))
-            for each in (fire(id_, 1 + id_ % 2, 40) for id_ in ids)
-        ]
-    )
-
-
-def group_of(browser, reason):
-    (group,) = [each for each in browser.json("letters")["groups"] if each["reason"] == reason]
-    return group
-
-
-def form_of(page):
-    """Return the fields of the form on a page, as a browser reads them."""
-    fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.text)
-    return {name: html.unescape(value) for name, value in fields}
+def refuse_alike(explored, ids):
+    """Add a dead letter for each id, in two streams, with the error of the existing one."""
+    messages = [fire(id_, 1 + id_ % 2, 40) for id_ in ids]
+    explored.batch([each._replace(body=str(each.body).replace(": 40", ': "x"')) for each in messages])
 
 
 @pytest.fixture
-def grouped(changed):
-    refused_alike(changed, range(50, 57))
-    return changed
+def group(changed, allowed):
+    """Add seven dead letters of one group. Return a function that describes the group."""
+    refuse_alike(changed, range(50, 57))
+
+    def described():
+        (found,) = [each for each in allowed.json("letters")["groups"] if each["reason"] == "invalid_body"]
+        return found
+
+    return described
 
 
-def test_a_group_is_discarded_after_it_was_confirmed(grouped, open_explorer):
-    browser = open_explorer(grouped, allow_changes=True)
-    group = group_of(browser, "invalid_body")
-    chosen = browser.json("letters", group=group["group"])
-    assert (len(chosen["letters"]), chosen["confirm"], group["count"]) == (8, None, 8)
+def test_a_confirmed_group_is_discarded_without_later_dead_letters(changed, allowed, group):
+    key = group()["group"]
+    chosen = allowed.json("letters", group=key)
+    assert (len(chosen["letters"]), chosen["confirm"], group()["count"]) == (8, None, 8)
 
-    page = browser.get("letters", group=group["group"], confirm="discard")
+    page = allowed.get("letters", group=key, confirm="discard")
     assert "Discard these 8 dead letters?" in page.text
-    assert group_of(browser, "invalid_body")["count"] == 8
-    response = browser.post("discard", form_of(page))
+    assert group()["count"] == 8
+    refuse_alike(changed, [60])
+    response = allowed.post("discard", form_of(page), origin="http://localhost")
 
     assert (response.status_code, response.headers["location"]) == (303, "/letters?done=8")
-    assert "8 dead letters were discarded." in browser.get("letters", done=8).text
-    assert [each["reason"] for each in browser.json("letters")["groups"]] == ["unknown_type"]
-    assert browser.post("discard", form_of(page)).status_code == 404
+    assert "8 dead letters were discarded." in allowed.get("letters", done=8).text
+    assert group()["count"] == 1
+    assert allowed.post("discard", form_of(page)).status_code == 404
 
 
-def test_letters_that_come_meanwhile_are_not_changed(grouped, open_explorer):
-    browser = open_explorer(grouped, allow_changes=True)
-    page = browser.get("letters", group=group_of(browser, "invalid_body")["group"], confirm="discard")
-    refused_alike(grouped, [60])
+def test_a_group_is_redriven_as_one_batch(allowed, group):
+    key = group()["group"]
 
-    browser.post("discard", form_of(page))
-
-    assert group_of(browser, "invalid_body")["count"] == 1
-
-
-def test_a_group_is_redriven_as_one_batch(grouped, open_explorer):
-    redriven: list[object] = []
-
-    async def redrive(found):
-        redriven.append({each.letter.message_id for each in found})
-        return "redrive-1"
-
-    browser = open_explorer(grouped, allow_changes=True, redrive=redrive)
-    group = group_of(browser, "invalid_body")["group"]
-
-    response = browser.post("redrive", form_of(browser.get("letters", group=group, confirm="redrive")))
+    response = allowed.post("redrive", form_of(allowed.get("letters", group=key, confirm="redrive")))
 
     assert response.headers["location"] == "/batch?id=redrive-1"
-    assert redriven == [{each["message_id"] for each in browser.json("letters", group=group)["letters"]}]
-
-
-def test_a_group_cannot_be_changed_unless_that_is_allowed(grouped, open_explorer):
-    browser = open_explorer(grouped)
-    group = group_of(browser, "invalid_body")["group"]
-
-    page = browser.get("letters", group=group, confirm="discard")
-
-    assert (form_of(page), "Discard" in page.text) == ({}, False)
+    assert allowed.redriven == [
+        {each["message_id"] for each in allowed.json("letters", group=key)["letters"]}
+    ]
 
 
 @pytest.mark.parametrize("keys", [{"token": "", "secret": "shared"}, {"token": "shared"}])
@@ -324,6 +262,6 @@ def test_several_processes_share_a_secret(changed, open_explorer, keys):
         browser.get("", token="shared")
         other.cookies = one.cookies
 
-    response = foreign.post("discard", form_of(one.get("letter", **LETTER, confirm="discard")))
-    assert "The form is outdated" in response.text
-    assert other.post("discard", form_of(one.get("letter", **LETTER, confirm="discard"))).status_code == 303
+    form = form_of(one.get("letter", **LETTER, confirm="discard"))
+    assert "The form is outdated" in foreign.post("discard", form).text
+    assert other.post("discard", form).status_code == 303

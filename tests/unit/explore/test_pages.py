@@ -12,7 +12,7 @@ import pytest
 from eventstore import Operation, drive, port
 from runtime import Processor, UsageError
 from runtime.explore import reading
-from runtime.explore.access import read_only
+from runtime.explore.application import read_only
 from runtime.outcome_files import Part
 from runtime.versions.readable import describe_version
 from runtime.versions.stream import versions
@@ -33,7 +33,7 @@ def paths(browser):
     }  # fmt: skip
 
 
-def test_each_page_is_html_with_a_json_twin(browser):
+def test_each_page_is_html_with_a_json_form(browser):
     for page, query in paths(browser).items():
         shown, document = browser.get(page, **query), browser.json(page, **query)
 
@@ -50,11 +50,9 @@ def test_every_link_of_every_page_leads_to_a_page(browser):
         response = browser.send("GET", page)
         assert response.status_code == 200, page
         seen.add(page)
-        found = [
-            each.replace("&amp;", "&").partition("#")[0]
-            for each in re.findall(r'href="(/[^"]*)"', response.text)
-        ]
-        # The newest ways first, so that all kinds of pages are among the first sixty.
+        links = re.findall(r'href="(/[^"]*)"', response.text)
+        found = [each.replace("&amp;", "&").partition("#")[0] for each in links]
+        # The newest links first, so that all kinds of pages are among the first sixty.
         waiting = [each for each in dict.fromkeys([*found[::7], *waiting]) if each not in seen]
 
 
@@ -77,16 +75,6 @@ def test_a_batch_has_its_counts_and_outcomes(browser):
     )
     assert [each["message_id"] for each in found["outcomes"]] == ["strange-2"]
     assert browser.json("batch", id="night-1")["publications"][0]["slices_sent"] == 2
-
-
-def test_outcomes_of_a_batch_come_in_pages_that_repeat_none(browser):
-    ids, after = [], ""
-    while after is not None:
-        found = browser.json("batch", id="night-2", after=after)
-        ids += [(each["round"], each["message_id"]) for each in found["outcomes"]]
-        after = found["next"]
-
-    assert len(ids) == browser.json("batch", id="night-2")["messages"]
 
 
 def test_objects_are_found_by_handler_and_prefix(browser):
@@ -142,28 +130,6 @@ def test_a_message_has_its_outcomes_versions_and_causes(browser):
     assert next(each for each in below["graph"] if each["id"] == output)["causes"] == [cause]
 
 
-def test_a_message_of_several_batches_has_an_outcome_in_each(browser):
-    twice = next(
-        each["message_id"]
-        for each in browser.json("batch", id="night-3", status="duplicate")["outcomes"]
-        if each["round"] == 0
-    )
-
-    found = browser.json("message", id=twice)["outcomes"]
-
-    assert [(each["batch_id"], each["status"]) for each in found] == [
-        ("night-3", "duplicate"),
-        ("night-2", "processed"),
-    ]
-
-
-def test_a_refused_message_tells_why(browser):
-    shown = browser.get("message", id="strange-1").text
-
-    assert "Why it was refused" in shown
-    assert "unknown type" in shown
-
-
 def test_dead_letters_are_grouped_and_shown_with_their_body(browser):
     found = browser.json("letters", reason="invalid_body")
     letter = found["letters"][0]
@@ -175,6 +141,7 @@ def test_dead_letters_are_grouped_and_shown_with_their_body(browser):
     ]
     assert len(found["letters"]) == 5
     assert json.loads(whole["body"])["position"] == "far"
+    assert "Why it was refused" in browser.get("message", id="strange-1").text
 
 
 @pytest.mark.parametrize(
@@ -187,7 +154,7 @@ def test_dead_letters_are_grouped_and_shown_with_their_body(browser):
         ("letter", {"letter": "none"}),
     ],
 )
-def test_what_is_not_there_is_not_found(browser, page, query):
+def test_a_missing_object_batch_or_dead_letter_is_not_found(browser, page, query):
     assert browser.get(page, **query).status_code == 404
 
 
@@ -200,7 +167,7 @@ def test_one_value_can_be_read_as_text(browser):
     assert browser.get("object", **OBJECT, text="version/nothing").status_code == 404
 
 
-def test_a_table_without_anything_has_its_pages(tmp_path, open_explorer):
+def test_an_empty_table_has_its_pages(tmp_path, open_explorer):
     browser = open_explorer(Explored(tmp_path))
 
     for page in ("", "batches", "objects", "letters", "publications", "message"):
@@ -209,11 +176,8 @@ def test_a_table_without_anything_has_its_pages(tmp_path, open_explorer):
 
 def test_a_corrupt_stream_is_skipped_and_named(tmp_path, open_explorer):
     explored = played(tmp_path, games=2, nights=1, shots=4)
-    drive(
-        explored.table.transact(
-            f"ShootingRange-{GAME}", [Operation.merge("SS-HEAD", {"StateVersions": "many"})]
-        )
-    )
+    spoil = Operation.merge("SS-HEAD", {"StateVersions": "many"})
+    drive(explored.table.transact(f"ShootingRange-{GAME}", [spoil]))
 
     found = open_explorer(explored).json("objects")
 
@@ -221,14 +185,12 @@ def test_a_corrupt_stream_is_skipped_and_named(tmp_path, open_explorer):
     assert GAME in found["skipped"][0]
 
 
-def test_a_table_that_is_read_only_refuses_to_write(explored):
+def test_no_page_and_no_replay_writes(explored, browser, monkeypatch):
     table = read_only(explored.table)
     for call in (table.transact("a", [Operation.insert("b", {})]), table.barrier()):
         with pytest.raises(UsageError):
             drive(call)
 
-
-def test_no_page_and_no_replay_writes(explored, browser, monkeypatch):
     async def refuse(*_):
         raise AssertionError("a page has written")
 
@@ -242,33 +204,28 @@ def test_no_page_and_no_replay_writes(explored, browser, monkeypatch):
 
 def replayed(browser, version, **fields):
     """Replay a version of the first game, and return the status and the answer."""
-    csrf = re.search(r'name="csrf" value="(\w+)"', browser.get("object", **OBJECT).text)
-    assert csrf is not None
-    response = browser.post("replay", {"csrf": csrf[1], **OBJECT, "version": version, **fields})
+    csrf = browser.explorer._access.csrf
+    response = browser.post("replay", {"csrf": csrf, **OBJECT, "version": version, **fields})
     return response.status_code, response.text
 
 
-def test_a_version_is_replayed_with_the_handlers_of_today(browser):
+def test_a_version_is_replayed_with_the_current_handlers(browser):
     version = browser.json("object", **OBJECT, version=1)["version"]
     body = json.dumps({"game_id": GAME, "position": version["after"]["target_position"]})
 
     assert "the same state and the same outputs" in replayed(browser, 1, body=body)[1]
     assert "id reused" in replayed(browser, 1, body=body.replace("40", "41"))[1]
 
-
-def test_the_body_of_an_output_is_found_in_the_outcomes(browser, explored):
-    board = {"handler": "LeaderBoard", "id": GAME}
-    csrf = re.search(r'name="csrf" value="(\w+)"', browser.get("object", **board).text)
-    assert csrf is not None
-
-    response = browser.post("replay", {"csrf": csrf[1], **board, "version": 1, "body": ""})
-
-    assert "the outcomes of its batch" in response.text
     assert "paste it into the form" in replayed(browser, 1)[1]
+    of_output = replayed(browser, 1, handler="LeaderBoard", body="")[1]
+    assert "the outcomes of its batch" in of_output
+    missing = ((99_999, "ShootingRange"), (1, "Nobody"), ("x", "ShootingRange"))
+    statuses = [replayed(browser, version, handler=handler)[0] for version, handler in missing]
+    assert statuses == [404, 404, 400]
 
 
 def test_attributes_of_templates_hold_no_marks():
-    """Marks of hidden characters are elements, which an attribute would take apart."""
+    """Marks of hidden characters are elements, which would end an attribute."""
     templates = Path(__file__).parents[3] / "runtime" / "explore" / "templates"
     allowed = re.compile(
         r"link\(|here\(|\|raw|\|flat|\|round|is_selected|node\.level|\|max$|loop\."
@@ -304,7 +261,7 @@ def test_causes_and_outputs_are_found_in_other_batches(tmp_path, open_explorer):
         assert found["window"] == ["night-4", "night-1"]
 
 
-def test_where_the_graph_is_cut_is_said(tmp_path, open_explorer, monkeypatch):
+def test_a_graph_says_where_it_is_cut(tmp_path, open_explorer, monkeypatch):
     explored = Explored(tmp_path)
     _, shots, hits = cascaded_apart(explored)
     browser = open_explorer(explored)
@@ -317,19 +274,12 @@ def test_where_the_graph_is_cut_is_said(tmp_path, open_explorer, monkeypatch):
     assert found["graph"] == []
     assert found["limits"] == ["Causes are searched as far as batch night-2, round 0."]
     assert "Outputs are searched as far as batch night-4, round 0." in below
-
-
-def test_many_outputs_are_drawn_in_part(tmp_path, open_explorer, monkeypatch):
-    explored = Explored(tmp_path)
-    _, shots, _ = cascaded_apart(explored)
     monkeypatch.setattr(reading, "_BREADTH", 0)
-
-    found = open_explorer(explored).json("message", id=shots[0].envelope.message_id)
-
-    assert found["limits"] == [f"Outputs of {shots[0].envelope.message_id}: 0 of 1."]
+    id_ = shots[0].envelope.message_id
+    assert browser.json("message", id=id_)["limits"][0] == f"Outputs of {id_}: 0 of 1."
 
 
-def test_a_search_that_is_cut_goes_on_where_it_stopped(tmp_path, open_explorer, monkeypatch):
+def test_a_search_continues_where_it_stopped(tmp_path, open_explorer, monkeypatch):
     explored = Explored(tmp_path)
     explored.batch([fire(game, game, 40, "StartNewRound") for game in range(1, 9)], rounds=1)
     for number in range(1, 4):
@@ -342,9 +292,8 @@ def test_a_search_that_is_cut_goes_on_where_it_stopped(tmp_path, open_explorer, 
     for _ in range(20):
         found = browser.json("message", **query)
         statuses += [(each["batch_id"], each["status"]) for each in found["outcomes"]]
-        links = re.findall(
-            r'href="/(message[^"]*)">Search (?:the rest|older)', browser.get("message", **query).text
-        )
+        page = browser.get("message", **query).text
+        links = re.findall(r'href="/(message[^"]*)">Search (?:the rest|older)', page)
         if found["rest"] is None and found["next"] in (None, "night-1"):
             break
         query = dict(parse_qsl(html.unescape(links[-1]).partition("?")[2]))
@@ -354,7 +303,7 @@ def test_a_search_that_is_cut_goes_on_where_it_stopped(tmp_path, open_explorer, 
     ]  # fmt: skip
 
 
-def test_the_overview_goes_on_after_its_first_objects(tmp_path, open_explorer, monkeypatch):
+def test_the_overview_continues_after_its_first_objects(tmp_path, open_explorer, monkeypatch):
     explored = Explored(tmp_path)
     explored.batch([fire(game, game, 40) for game in range(1, 6)])
     monkeypatch.setattr(port, "PAGE_SIZE", 2)
@@ -392,7 +341,7 @@ def test_an_outbox_without_batches_is_named(tmp_path, open_explorer, algorithm):
     explored = Explored(tmp_path)
 
     async def publish(_):
-        """Publish nowhere."""
+        """Publish nothing."""
 
     drive(Processor(explored.app, explored.table, publish, algorithm=algorithm).process(fire(1, 1, 40)))
 
@@ -400,23 +349,12 @@ def test_an_outbox_without_batches_is_named(tmp_path, open_explorer, algorithm):
 
 
 @pytest.mark.parametrize("page", ["object", "objects", "letter", "message"])
-def test_a_key_that_is_too_long_is_the_readers_mistake(browser, page):
-    long = "x" * 1100
+def test_a_long_key_is_a_usage_error_and_the_batch_may_be_of_a_consumer(browser, page):
+    keys = dict.fromkeys(("id", "prefix", "letter", "object"), "x" * 1100)
 
-    assert browser.get(
-        page, handler="ShootingRange", id=long, prefix=long, letter=long, object=long
-    ).status_code in {
-        200,
-        400,
-        404,
-    }
-
-
-def test_a_version_of_a_consumer_leads_to_its_message(browser):
-    assert (
-        browser.get("message", id="m1", batch="@topic/1", handler="ShootingRange", object=GAME).status_code
-        == 200
-    )
+    assert browser.get(page, handler="ShootingRange", **keys).status_code in {200, 400, 404}
+    of_consumer = {"id": "m1", "batch": "@topic/1", "handler": "ShootingRange", "object": GAME}
+    assert browser.get("message", **of_consumer).status_code == 200
 
 
 def test_outcomes_with_a_filter_are_read_part_by_part(tmp_path, open_explorer, monkeypatch):
@@ -437,11 +375,11 @@ def test_outcomes_with_a_filter_are_read_part_by_part(tmp_path, open_explorer, m
 
 
 @pytest.mark.parametrize("after", ["1", "-1.0", "0.-1", "x.y", "9" * 30 + ".0"])
-def test_a_place_among_outcomes_that_is_none_is_refused(browser, after):
+def test_an_invalid_position_among_outcomes_is_refused(browser, after):
     assert browser.get("batch", id="night-1", after=after).status_code == 400
 
 
-def test_a_damaged_file_of_outcomes_is_told(tmp_path, open_explorer):
+def test_a_damaged_file_of_outcomes_is_reported(tmp_path, open_explorer):
     explored = played(tmp_path, games=2, nights=2, shots=4)
     (file, *_) = (Path(explored.out) / "batch_id=night-1" / "round=0").glob("*.parquet")
     file.write_bytes(file.read_bytes()[:-9])

@@ -5,9 +5,12 @@ import pytest
 from handlers import DocumentReference
 from handlers.testing import HandlerSpec, check_determinism
 from samples.orders import app
+from samples.orders.__main__ import generate
 from samples.orders.domain import (
+    Account,
     AccountData,
     CustomerTold,
+    Order,
     OrderData,
     OrderPaid,
     PaymentAsked,
@@ -15,9 +18,8 @@ from samples.orders.domain import (
     PaymentRefused,
     PlaceOrder,
     TopUp,
+    print_invoice,
 )
-from samples.orders.handlers import Account, Order, print_invoice
-from samples.orders.log import generate
 
 PLACED = OrderData(status="placed", customer="Ada", cents=919, rate="0.9190")
 INVOICE = DocumentReference(name="n", sha256="0" * 64, size=1, media_type="application/pdf")

@@ -1,4 +1,4 @@
-"""`consistent letters`, `letters discard` and what `redrive` refuses: without Spark."""
+"""`consistent letters`, `letters discard`, and the refusals of `letters redrive`: without Spark."""
 
 import json
 
@@ -7,24 +7,26 @@ import pytest
 from runtime import Envelope
 from tests.support.consumer import Consumer
 from tests.support.logs import GAME, OTHER_GAME, message_id, row
-from tests.unit.cli.stores import NOW, on_store
+from tests.unit.cli.stores import NOW, ON_STORE, on_store
 
-ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
-APP = ["--app", "samples.shooting_range:app", "--out", "out"]
+LETTERS = ["letters", *ON_STORE]
+DISCARD = ["letters", "discard", *ON_STORE]
+REDRIVE = ["letters", "redrive", "--app", "samples.shooting_range:app", "--out", "out", *ON_STORE]
 
 
 async def refuse(table):
-    """Deliver what cannot be handled: two for games, and one for nobody."""
+    """Deliver messages that become dead letters: two of games, and one of no object."""
     bad = [
-        row(10, "FireAt", {"game_id": GAME, "position": "far"}),
-        row(11, "FireAt", {"game_id": OTHER_GAME, "position": "near"}),
-        row(12, "Surprise", {}),
+        (row(10, "FireAt", {"game_id": GAME, "position": "far"}), GAME),
+        (row(11, "FireAt", {"game_id": OTHER_GAME, "position": "near"}), OTHER_GAME),
+        (row(12, "Surprise", {}), None),
     ]
-    envelopes = [
-        Envelope.of(each["message_id"], each["type"], each["body"], business_id=business_id)
-        for each, business_id in zip(bad, (GAME, OTHER_GAME, None), strict=True)
-    ]
-    await Consumer(table, clock=NOW).handle(*envelopes)
+    await Consumer(table, clock=NOW).handle(
+        *(
+            Envelope.of(each["message_id"], each["type"], each["body"], business_id=business_id)
+            for each, business_id in bad
+        )
+    )
 
 
 @pytest.fixture
@@ -32,22 +34,18 @@ def refused(store):
     on_store(store, refuse)
 
 
-def ids(said):
-    return [each["message_id"] for each in said.document["letters"]]
-
-
-def test_they_are_listed_stream_by_stream(consistent, refused):
-    said = consistent("letters", *ON_STORE)
-
-    assert said.code == 0
-    assert ids(consistent("letters", *ON_STORE, "--json")) == [message_id(number) for number in (11, 10, 12)]
-    assert all(message_id(number) in said.out for number in (10, 11, 12))
-    assert "invalid_body" in said.out
+@pytest.fixture
+def ids(consistent):
+    """Return a function that lists the message ids of dead letters."""
+    return lambda *options: [
+        each["message_id"] for each in consistent(*LETTERS, *options, "--json").document["letters"]
+    ]
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
+        ([], [11, 10, 12]),
         (["--reason", "unknown_type"], [12]),
         (["--handler", "ShootingRange"], [11, 10]),
         (["--stream", f"ShootingRange/{GAME.upper()}"], [10]),
@@ -59,27 +57,24 @@ def test_they_are_listed_stream_by_stream(consistent, refused):
         (["--handler", "Nobody"], []),
     ],
 )
-def test_those_that_are_asked_for(consistent, refused, options, expected):
-    assert ids(consistent("letters", *ON_STORE, *options, "--json")) == [*map(message_id, expected)]
+def test_dead_letters_are_selected_and_listed_by_stream(consistent, refused, ids, options, expected):
+    assert ids(*options) == [*map(message_id, expected)]
+    said = consistent(*LETTERS, *options).out
+    assert all(message_id(number) in said for number in expected)
+    assert expected or said == "There are no such dead letters.\n"
 
 
-def test_groups_have_those_whose_errors_differ_in_values_only(consistent, refused):
-    document = consistent("letters", *ON_STORE, "--group", "--json").document
+def test_groups_and_a_limit_shorten_the_list(consistent, refused):
+    document = consistent(*LETTERS, "--group", "--json").document
 
-    assert document["count"] == 3
-    assert sum(group["count"] for group in document["groups"]) == 3
+    assert document["count"] == sum(group["count"] for group in document["groups"]) == 3
     assert "letters" not in document
-    assert "Letters, by reason and error" in consistent("letters", *ON_STORE, "--group").out
+    assert "Letters, by reason and error" in consistent(*LETTERS, "--group").out
+    assert "Letters, the first 1 of 3" in consistent(*LETTERS, "--limit", "1").out
 
 
-def test_what_is_over_the_limit_is_counted(consistent, refused):
-    said = consistent("letters", *ON_STORE, "--limit", "1")
-
-    assert "Letters, the first 1 of 3" in said.out
-
-
-def test_an_export_has_a_line_for_each(consistent, refused, tmp_path):
-    said = consistent("letters", *ON_STORE, "--limit", "1", "--export", "letters.jsonl")
+def test_an_export_has_all_selected_dead_letters_and_is_not_overwritten(consistent, refused, tmp_path):
+    said = consistent(*LETTERS, "--limit", "1", "--export", "letters.jsonl")
 
     lines = [json.loads(line) for line in (tmp_path / "letters.jsonl").read_text().splitlines()]
     assert "Wrote 3 letters to letters.jsonl." in said.err
@@ -88,87 +83,67 @@ def test_an_export_has_a_line_for_each(consistent, refused, tmp_path):
         {"game_id": GAME, "position": "far"},
         {},
     ]
-    again = consistent("letters", *ON_STORE, "--export", "letters.jsonl")
+    again = consistent(*LETTERS, "--export", "letters.jsonl")
     assert (again.code, "letters.jsonl exists" in again.err) == (2, True)
 
 
-def test_a_table_without_letters_says_so(consistent, store):
-    assert consistent("letters", *ON_STORE).out == "There are no such dead letters.\n"
-    assert "There are no such dead letters." in consistent("letters", "discard", *ON_STORE, "--all").out
-
-
-def test_what_is_discarded_is_gone(consistent, refused):
-    dry = consistent("letters", "discard", *ON_STORE, "--reason", "invalid_body", "--dry-run", "--json")
+def test_discarded_dead_letters_are_deleted_after_a_yes(consistent, refused, ids):
+    dry = consistent(*DISCARD, "--reason", "invalid_body", "--dry-run", "--json")
     assert (dry.document["count"], dry.document["discarded"]) == (2, 0)
+    asked = consistent(*DISCARD, "--all")
+    assert (asked.code, "confirm with --yes, or try --dry-run first" in asked.err) == (2, True)
+    assert len(ids()) == 3
 
-    said = consistent("letters", "discard", *ON_STORE, "--reason", "invalid_body", "--yes")
+    said = consistent(*DISCARD, "--reason", "invalid_body", "--yes")
 
     assert (said.code, "2 letters discarded." in said.out) == (0, True)
-    assert ids(consistent("letters", *ON_STORE, "--json")) == [message_id(12)]
-    assert consistent("letters", "discard", *ON_STORE, "--all", "--yes", "--json").document["discarded"] == 1
-
-
-def test_nothing_is_discarded_where_nobody_can_be_asked(consistent, refused):
-    said = consistent("letters", "discard", *ON_STORE, "--all")
-
-    assert (said.code, "confirm with --yes, or try --dry-run first" in said.err) == (2, True)
-    assert len(ids(consistent("letters", *ON_STORE, "--json"))) == 3
+    assert ids() == [message_id(12)]
+    assert consistent(*DISCARD, "--all", "--yes", "--json").document["discarded"] == 1
+    assert "There are no such dead letters." in consistent(*DISCARD, "--all").out
 
 
 @pytest.mark.parametrize("options", [["--publish", "ftp://x"], ["--map", "Hit=hits"]])
-def test_a_target_that_cannot_be_is_refused_before_a_redrive(consistent, refused, options):
-    said = consistent("letters", "redrive", *APP, *ON_STORE, "--out", "outcomes", "--all", *options)
+def test_an_invalid_target_is_refused_before_a_redrive(consistent, refused, options):
+    said = consistent(*REDRIVE, "--all", *options)
 
     assert (said.code, "Batch" in said.err) == (2, False), said.err
 
 
-def test_a_dry_run_of_a_redrive_says_what_would_be_redriven(consistent, refused, tmp_path):
-    said = consistent("letters", "redrive", *APP, *ON_STORE, "--handler", "ShootingRange", "--dry-run")
-
+def test_a_dry_run_of_a_redrive_counts_selected_and_edited_dead_letters(consistent, refused, tmp_path):
+    said = consistent(*REDRIVE, "--handler", "ShootingRange", "--dry-run")
     assert (said.code, "Dry run: nothing was redriven." in said.out) == (0, True)
-    consistent("letters", *ON_STORE, "--message", message_id(10), "--export", "edit.jsonl")
-    new = ("--edit", "edit.jsonl", "--batch-id", "new")
-    some = consistent("letters", "redrive", *APP, *ON_STORE, *new, "--dry-run", "--json")
+
+    consistent(*LETTERS, "--message", message_id(10), "--export", "edit.jsonl")
+    edit = (*REDRIVE, "--edit", "edit.jsonl", "--dry-run", "--json")
+    some, every = consistent(*edit, "--batch-id", "new"), consistent(*edit, "--all")
     assert (some.document["count"], "that differ: 0 of 1." in some.err) == (1, True)
+    assert every.document["count"] == 3
+
     mended = json.loads((tmp_path / "edit.jsonl").read_text()) | {"body": {"game_id": GAME, "position": 5}}
     (tmp_path / "mended.jsonl").write_text(json.dumps(mended))
-    said = consistent("letters", "redrive", *APP, *ON_STORE, "--edit", "mended.jsonl", "--dry-run")
-    assert "that differ: 1 of 1." in said.err
-    every = consistent(
-        "letters", "redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--all", "--dry-run", "--json"
-    )
-    assert every.document["count"] == 3
+    assert "that differ: 1 of 1." in consistent(*REDRIVE, "--edit", "mended.jsonl", "--dry-run").err
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("chosen", [["--newer-than", "1d"], ["--reason", "handler_error"]])
-def test_a_redrive_of_nothing_begins_no_batch_and_is_no_failure(consistent, refused, tmp_path, chosen):
-    said = consistent("letters", "redrive", *APP, *ON_STORE, *chosen)
+def test_a_redrive_of_nothing_succeeds_without_a_batch(consistent, refused, tmp_path, chosen):
+    said = consistent(*REDRIVE, *chosen)
 
     assert (said.code, said.out, said.err) == (0, "There are no such dead letters.\n", "")
-    assert consistent("letters", "redrive", *APP, *ON_STORE, *chosen, "--json").document["count"] == 0
     assert consistent("batches", *ON_STORE, "--json").document == {"batches": []}
     assert not (tmp_path / "out").exists()
 
 
-def test_an_object_that_has_only_letters_has_no_newest_version(consistent, store):
-    alone = "00000000-0000-4000-8000-0000000000aa"
-
-    async def refuse_alone(table):
-        line = row(20, "FireAt", {"game_id": alone, "position": "far"})
-        message = Envelope.of(line["message_id"], line["type"], line["body"], business_id=alone)
-        await Consumer(table, clock=NOW).handle(message)
-
-    on_store(store, refuse_alone)
-
-    document = consistent("show", *ON_STORE, "ShootingRange", alone, "--json").document
-    assert (document["newest_version"], document["newest"], document["letters"]) == (0, None, 1)
-    streams = consistent("show", *ON_STORE, "--prefix", alone, "--json").document["streams"]
-    assert [each["newest"] for each in streams] == [None]
-
-
-def test_a_stream_with_letters_says_so(consistent, refused):
+def test_show_tells_of_dead_letters_even_of_an_object_without_versions(consistent, refused):
     said = consistent("show", *ON_STORE, "ShootingRange", GAME)
-
     assert "`consistent letters` lists the dead letters." in said.out
-    assert consistent("show", *ON_STORE, "ShootingRange", GAME, "--json").document["letters"] == 1
+
+    new = "00000000-0000-4000-8000-0000000000aa"
+    body = {"game_id": new, "position": "far"}
+    message = Envelope.of(message_id(20), "FireAt", row(20, "FireAt", body)["body"], business_id=new)
+    on_store("sqlite:///store.db", lambda table: Consumer(table, clock=NOW).handle(message))
+
+    document = consistent("show", *ON_STORE, "ShootingRange", new, "--json").document
+    assert (document["newest_version"], document["newest"], document["letters"]) == (0, None, 1)
+    (stream,) = consistent("show", *ON_STORE, "--prefix", new, "--json").document["streams"]
+    assert stream["newest"] is None

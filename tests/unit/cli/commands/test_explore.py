@@ -1,4 +1,4 @@
-"""`consistent explore` answers on this machine until it is stopped, to those who have its token."""
+"""`consistent explore` answers on this machine until it is stopped, to requests with its token."""
 
 import asyncio
 import json
@@ -16,6 +16,7 @@ import pytest
 from eventstore import drive
 from runtime.batch_options import TablePlace
 from runtime.cli.commands import explore
+from runtime.cli.failures import NotPossibleError
 from runtime.dead_letters import Selection, find_letters
 from tests.support.explored import TABLE, played
 
@@ -48,22 +49,17 @@ def test_the_printed_url_opens_the_pages_until_ctrl_c(explored):
     assert (process.returncode, said) == (0, "")
 
 
-def test_a_port_that_is_taken_is_named(consistent, explored):
+def test_a_port_in_use_and_a_missing_table_are_refused(consistent, explored):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         said = consistent("explore", "--store", explored.url, "--table", TABLE, "--port", port)
 
-    assert said.code == 1
-    assert f"Port {port} is in use" in said.err
-
-
-def test_a_table_that_is_not_there_is_told_at_once(consistent):
+    assert (said.code, f"Port {port} is in use" in said.err) == (1, True)
     assert consistent("explore", "--store", "sqlite:///none.db", "--table", TABLE).code == 1
 
 
-def test_a_redrive_is_a_command_whose_arguments_hold_no_secret(monkeypatch, tmp_path):
-    """Arguments are visible to other users of the machine, the environment of a process is not."""
-    explored = played(tmp_path, games=2, nights=1, shots=4)
+def test_a_redrive_is_a_command_whose_arguments_hold_no_secret(explored, monkeypatch):
+    """Other users of the machine see the arguments of a process, but not its environment."""
 
     async def first():
         return await anext(find_letters(explored.table, Selection(handler="ShootingRange")))
@@ -74,23 +70,25 @@ def test_a_redrive_is_a_command_whose_arguments_hold_no_secret(monkeypatch, tmp_
         returncode = 0
 
         async def communicate(self):
-            return b"", b""
-
-    def read(command, env):
-        called.append((command, env, Path(command[-1]).read_text()))
+            return b"", b"it broke"
 
     async def begin(*command, env, **_):
-        read(command, env)
+        called.append((command, env, Path(command[-1]).read_text()))  # noqa: ASYNC240 - a small file
         return Process()
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", begin)
     place = TablePlace("postgresql://user:s3cr3t@host/db", TABLE)
-    batch_id = asyncio.run(explore._redrive([found], place, "samples.shooting_range:app", "out"))
+    redrive = explore._redrive([found], place, "samples.shooting_range:app", "out")
+    batch_id = asyncio.run(redrive)
     ((command, environment, line),) = called
 
     assert re.fullmatch(r"redrive-[0-9a-f]{12}", batch_id)
     assert "s3cr3t" not in " ".join(command)
     assert environment["CONSISTENT_STORE"] == place.store
-    # ... and names one dead letter, not all with its message id and reason
+    # ... and it names one dead letter, not all with its message id and reason
     assert command[-2] == "--edit"
     assert int(json.loads(line)["letter"]) == found.letter.number
+
+    Process.returncode = 1
+    with pytest.raises(NotPossibleError, match=r"The redrive failed\. it broke"):
+        asyncio.run(explore._redrive([found], place, "samples.shooting_range:app", "out"))

@@ -1,4 +1,4 @@
-"""What is typed for `consistent run` and `consistent stream` reaches the batch."""
+"""Options of `consistent run` reach the batch, and no command shows the key of draws."""
 
 import base64
 from contextlib import contextmanager
@@ -14,17 +14,23 @@ from runtime.cli import options as option_groups
 from runtime.ledger.settings import KEY_BYTES, LEDGER, OF_TABLE
 from runtime.messages.sizes import MessageLimits
 from runtime.spark import batch
-from tests.unit.cli.stores import TABLE, on_store
+from tests.unit.cli.stores import ON_STORE, on_store
 
-REQUIRED = [
-    "run", "--app", "samples.shooting_range:app", "--messages", "s3a://shelf/log.jsonl",
-    "--store", "sqlite:///store.db", "--table", "games", "--out", "out",
-]  # fmt: skip
+RUN = [
+    "run",
+    "--app",
+    "samples.shooting_range:app",
+    "--messages",
+    "s3a://shelf/log.jsonl",
+    *ON_STORE,
+    "--out",
+    "out",
+]
 
 
 @pytest.fixture
-def begun(monkeypatch):
-    """Begin no batch and start no Spark, and keep what was asked for."""
+def begun(consistent, monkeypatch):
+    """Return a function that runs a command without batch and Spark, and returns the arguments of the batch."""
     asked = SimpleNamespace()
 
     class Batch:
@@ -40,103 +46,79 @@ def begun(monkeypatch):
         asked.master, asked.log_file = master, log_file
         yield None, SimpleNamespace(step=lambda _: None)
 
+    def begin(options=""):
+        asked.said = consistent(*RUN, *options.split())
+        return asked
+
     monkeypatch.setattr(batch, "Batch", Batch)
     monkeypatch.setattr(option_groups, "working", working)
-    return asked
+    return begin
 
 
-def test_all_options(consistent, begun):
-    consistent(
-        *REQUIRED, "--cascade", "--batch-id", "b1", "--format", "json", "--source", "north", "--late", "process",
-        "--on-error", "stop-stream", "--max-rounds", "7", "--partitions", "3", "--master", "local[1]",
-        "--log-file", "spark.log", "--guard",
-    )  # fmt: skip
+def test_all_options_reach_the_batch(begun):
+    asked = begun()
+    assert asked.said.err.startswith(f"Batch {asked.batch_id}: ")
+    usual = asked.options
+    assert (usual.limits, usual.handler_timeout) == (MessageLimits(), timedelta(seconds=30))
+    assert (usual.worker_memory, usual.max_outputs) == (2**31, 1000)
 
-    assert begun.batch_id == "b1"
-    assert (begun.master, str(begun.log_file)) == ("local[1]", "spark.log")
-    options = begun.options
-    assert (options.cascade, options.late, options.on_error) == (True, "process", "stop-stream")
-    assert options.guard
-    assert (options.source, options.log_format, options.partitions, options.max_rounds) == (
-        "north",
-        "json",
-        3,
-        7,
+    asked = begun(
+        "--cascade --batch-id b1 --format json --source north --late process --on-error stop-stream --max-rounds 7 "
+        "--partitions 3 --master local[1] --log-file spark.log --guard --max-line 5MiB --max-body 4MiB "
+        "--max-headers 1KiB --max-published 7 --max-published-bytes 9 --max-error 11 --max-depth 13 --max-outputs 15 "
+        "--handler-timeout 5m --worker-memory 3GiB --keep-large large"
     )
-
-
-def test_limits_of_messages_and_of_handlers(consistent, begun):
-    consistent(*REQUIRED)
-    usual = begun.options
-    consistent(
-        *REQUIRED, "--max-line", "5MiB", "--max-body", "4MiB", "--max-headers", "1KiB", "--max-published", "7",
-        "--max-published-bytes", "9", "--max-error", "11", "--max-depth", "13", "--max-outputs", "15",
-        "--handler-timeout", "5m", "--worker-memory", "3GiB", "--keep-large", "large",
-    )  # fmt: skip
-
-    assert (usual.limits, usual.handler_timeout, usual.worker_memory, usual.max_outputs) == (
-        MessageLimits(),
-        timedelta(seconds=30),
-        2**31,
-        1000,
+    options = asked.options
+    assert (asked.batch_id, asked.master, str(asked.log_file)) == ("b1", "local[1]", "spark.log")
+    assert asked.said.err.startswith("Batch b1: ")
+    assert (options.cascade, options.late, options.on_error, options.guard) == (
+        True,
+        "process",
+        "stop-stream",
+        True,
     )
-    options = begun.options
+    assert (options.source, options.log_format, options.partitions) == ("north", "json", 3)
     assert options.limits == MessageLimits(5 * 2**20, 4 * 2**20, 2**10, 7, 9, 11, 13)
     assert (options.handler_timeout, options.worker_memory) == (timedelta(minutes=5), 3 * 2**30)
-    assert (options.max_outputs, options.keep_large) == (15, "large")
+    assert (options.max_rounds, options.max_outputs, options.keep_large) == (7, 15, "large")
 
 
-def test_the_algorithm_and_where_its_store_is(consistent, begun, tmp_path):
-    consistent(*REQUIRED, "--algorithm", "tokens", "--auxiliary-table", "tokens")
-    assert begun.options.algorithm == "tokens"
-    assert begun.options.token_store == TablePlace(f"sqlite:///{tmp_path}/store.db", "tokens")
-    assert begun.options.deduplication_store is None
+def test_the_auxiliary_store_reaches_its_algorithm(begun, tmp_path):
+    tokens = begun("--algorithm tokens --auxiliary-table tokens").options
+    assert tokens.algorithm == "tokens"
+    assert tokens.token_store == TablePlace(f"sqlite:///{tmp_path}/store.db", "tokens")
+    assert tokens.deduplication_store is None
 
-    consistent(*REQUIRED, "--algorithm", "deduplication-store", "--auxiliary-store", "sqlite:///ids.db")
-    assert begun.options.deduplication_store == TablePlace(f"sqlite:///{tmp_path}/ids.db", "games")
-    assert begun.options.token_store is None
+    ids = begun("--algorithm deduplication-store --auxiliary-store sqlite:///ids.db").options
+    assert ids.deduplication_store == TablePlace(f"sqlite:///{tmp_path}/ids.db", "games")
+    assert ids.token_store is None
 
-    consistent(*REQUIRED, "--algorithm", "tokens", "--auxiliary-store", "sqlite:///store.db")
-    assert begun.options.token_store is None, "that is the table of the states"
-
-
-def test_the_id_that_is_printed_is_the_one_that_is_begun(consistent, begun):
-    said = consistent(*REQUIRED)
-
-    assert said.err.startswith(f"Batch {begun.batch_id}: ")
+    same = begun("--algorithm tokens --auxiliary-store sqlite:///store.db").options
+    assert same.token_store is None, "that is the table of the states"
 
 
 KEY = bytes(range(48, 48 + KEY_BYTES))
-PLACE = ["--store", "sqlite:///store.db", "--table", TABLE]
-
-
+ALL = "select * from state union all by name select * from versions union all by name select * from batches"
 COMMANDS = [
     ["batches"],
     ["show"],
     ["show", "--stats"],
+    ["show", "LeaderBoard", "7d444840-9dc0-11d1-b245-5ffdce74fad2"],
     ["check"],
     ["letters"],
-    ["show", "--stats"],
     ["truncate", "--policy", "list"],
     ["export", "--to", "export"],
-    ["show", "LeaderBoard", "7d444840-9dc0-11d1-b245-5ffdce74fad2"],
-    [
-        "sql",
-        "select * from state union all by name select * from versions union all by name select * from batches",
-    ],
+    ["sql", ALL],
 ]
 
 
-async def key_draws(table):
-    await table.transact(LEDGER, [Operation.insert(OF_TABLE, {"DrawKey": KEY})])
-
-
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_no_command_shows_it(consistent, store, tmp_path, form):
-    on_store(f"sqlite:///{tmp_path}/store.db", key_draws)
+def test_no_command_shows_the_key_of_draws(consistent, store, tmp_path, form):
+    insert = Operation.insert(OF_TABLE, {"DrawKey": KEY})
+    on_store(f"sqlite:///{tmp_path}/store.db", lambda table: table.transact(LEDGER, [insert]))
 
     for command in COMMANDS:
-        said = consistent(*command, *PLACE, *form)
+        said = consistent(*command, *ON_STORE, *form)
         assert said.code == 0
         for shown in (KEY.decode(), KEY.hex(), base64.b64encode(KEY).decode(), repr(KEY)[2:-1]):
             assert shown not in said.out + said.err

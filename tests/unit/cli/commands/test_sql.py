@@ -1,4 +1,4 @@
-"""`consistent sql`, and what a cut means for duplicates."""
+"""`consistent sql`: tables, options, forms of output, and access to files."""
 
 import csv
 import io
@@ -16,166 +16,114 @@ from runtime.tables.reader import scan
 from runtime.versions.head import Head
 from runtime.versions.readable import recognised
 from tests.support.logs import GAME
-from tests.unit.cli.stores import NOW, TABLE, on_store
-
-ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
-
-
-@pytest.fixture
-def cut(store):
-    """Cut the first versions of the game, whose messages have no time."""
-    rules = TruncationChoices(older_than=DAY, allow_undated=True, keep_last=1, acknowledged_after=0).as_of(
-        NOW.microseconds + 2 * DAY, OpenBatches()
-    )
-    retries = RetryPolicy()
-    on_store(
-        store, lambda table: truncate_stream(table, f"ShootingRange-{GAME}", rules, retries.beside(table))
-    )
-
-
-def test_the_window_of_an_object(consistent, cut):
-    said = consistent("show", *ON_STORE, "ShootingRange", GAME.upper())
-
-    assert "An unknown message without enqueued_at is too_late." in " ".join(said.out.split())
-    document = consistent("show", *ON_STORE, "ShootingRange", GAME, "--json").document
-    assert (document["horizon"], document["undated_cut"], document["kept_from"]) == (None, True, 3)
-    assert document["recognised"].startswith("All duplicates with enqueued_at are recognised")
-
-
-@pytest.mark.parametrize(
-    ("horizon", "undated_cut", "words"),
-    [
-        (
-            NOW.microseconds,
-            False,
-            ("after 2026-03-01T12:00:00+00:00", "All duplicates without enqueued_at are recognised"),
-        ),
-        (NOW.microseconds, True, ("after 2026-03-01T12:00:00+00:00", "without enqueued_at is too_late")),
-        (None, True, ("All duplicates with enqueued_at", "without enqueued_at is too_late")),
-        (None, False, ("No version was truncated",)),
-    ],
-)
-def test_what_a_cut_means_for_duplicates(horizon, undated_cut, words):
-    said = recognised(Head(None, 1, 5, 1, horizon=horizon, undated_cut=undated_cut))
-
-    assert all(each in said for each in words)
-
-
-def test_the_window_of_a_table(consistent, cut):
-    found = consistent("sql", "@window", *ON_STORE, "--json").document
-
-    rows = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
-    assert [(row["handler"], row["objects"], row["cut"], row["undated_cut"]) for row in rows] == [
-        ("LeaderBoard", 1, 0, False),
-        ("ShootingRange", 2, 1, True),
-    ]
-
-
-def test_what_a_table_holds_is_a_table_too(consistent, store):
-    document = consistent("sql", "@stats", *ON_STORE, "--json").document
-
-    counted = consistent("show", "--stats", *ON_STORE, "--json").document
-    rows = [dict(zip(document["columns"], row, strict=True)) for row in document["rows"]]
-    others = dict.fromkeys(document["columns"]) | counted["others"]
-    assert rows == [*counted["handlers"], others]
-    ((total,),) = consistent("sql", "select sum(rows) from stats", *ON_STORE, "--json").document["rows"]
-    assert total == 3
-
+from tests.unit.cli.stores import NOW, ON_STORE, on_store
 
 COUNT = "select handler, count(*) as versions from versions group by 1 order by 1"
 
 
 @pytest.fixture
-def scanned(monkeypatch):
-    """Collect the requests that the tables of a query are scanned for."""
-    requests = []
-
-    def note(store, table, request):
-        requests.append(request)
-        return scan(store, table, request)
-
-    monkeypatch.setattr(datasets, "scan", note)
-    return requests
+def rows(consistent, store):
+    """Return a function that runs a statement, and returns its rows."""
+    return lambda statement, *more: consistent("sql", statement, *ON_STORE, *more, "--json").document["rows"]
 
 
-def test_a_query_is_answered_as_a_table_json_and_csv(consistent, store):
-    said = consistent("sql", COUNT, *ON_STORE)
-    assert (said.code, said.err) == (0, "")
-    assert ["LeaderBoard", "2"] in [line.split() for line in said.out.splitlines()]
-
-    document = consistent("sql", COUNT, *ON_STORE, "--json").document
-    assert document == {
-        "columns": ["handler", "versions"],
-        "rows": [["LeaderBoard", 2], ["ShootingRange", 4]],
-    }
-
-    written = consistent("sql", COUNT, *ON_STORE, "--csv").out
-    assert list(csv.reader(io.StringIO(written)))[1:] == [["LeaderBoard", "2"], ["ShootingRange", "4"]]
-
-
-def test_a_query_comes_from_standard_input(consistent, store, monkeypatch):
-    query = "select count(*) as n from state"
-    given = consistent("sql", query, *ON_STORE, "--csv")
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"{query};\n"))
-
-    assert consistent("sql", "-", *ON_STORE, "--csv").out == given.out
-
-
-def test_only_the_tables_and_columns_that_a_query_names_are_read(consistent, store, scanned):
-    consistent("sql", COUNT, *ON_STORE)
-
-    assert [(request.kind, request.query.columns) for request in scanned] == [("versions", ("handler",))]
-
-
-def test_a_condition_on_any_column_is_met(consistent, store):
-    statement = (
-        f"select version from versions where '{GAME}' = business_id and handler in ('ShootingRange') "
-        "and now > timestamptz '2026-02-01 00:00:00Z' order by 1"
+def test_the_window_of_a_truncated_object_and_of_its_table(consistent, store):
+    rules = TruncationChoices(older_than=DAY, allow_undated=True, keep_last=1, acknowledged_after=0).as_of(
+        NOW.microseconds + 2 * DAY, OpenBatches()
     )
+    key, retries = f"ShootingRange-{GAME}", RetryPolicy()
+    on_store(store, lambda table: truncate_stream(table, key, rules, retries.beside(table)))
 
-    assert consistent("sql", statement, *ON_STORE, "--json").document["rows"] == [[1], [2], [3]]
-
-
-def test_options_narrow_the_tables(consistent, store):
-    statement = "select count(*) from state"
-
-    assert consistent("sql", statement, *ON_STORE, "--json").document["rows"] == [[3]]
-    narrowed = [*ON_STORE, "--handler", "ShootingRange", "--id", GAME.upper(), "--json"]
-    assert consistent("sql", statement, *narrowed).document["rows"] == [[1]]
-
-
-def test_values_that_json_has_not_are_texts(consistent, store):
-    statement = "select now, fingerprint, map {'a': 1}, null from versions limit 1"
-
-    ((now, fingerprint, map_, nothing),) = consistent("sql", statement, *ON_STORE, "--json").document["rows"]
-
-    assert now == "2026-03-01T12:00:00Z"
-    assert len(bytes.fromhex(fingerprint)) == 16
-    assert (map_, nothing) == ({"a": 1}, None)
-
-
-def test_numbers_that_json_has_not_are_null(consistent, store):
-    statement = "select 'nan'::double, [1, '-inf'::double]"
-
-    assert consistent("sql", statement, *ON_STORE, "--json").document["rows"] == [[None, [1, None]]]
+    said = consistent("show", *ON_STORE, "ShootingRange", GAME.upper()).out
+    assert "An unknown message without enqueued_at is too_late." in " ".join(said.split())
+    document = consistent("show", *ON_STORE, "ShootingRange", GAME, "--json").document
+    assert (document["horizon"], document["undated_cut"], document["kept_from"]) == (None, True, 3)
+    assert document["recognised"].startswith("All duplicates with enqueued_at are recognised")
+    found = consistent("sql", "@window", *ON_STORE, "--json").document
+    assert found["columns"][:4] == ["handler", "objects", "cut", "undated_cut"]
+    assert [row[:4] for row in found["rows"]] == [["LeaderBoard", 1, 0, False], ["ShootingRange", 2, 1, True]]
 
 
 @pytest.mark.parametrize(
-    ("expression", "number"),
+    ("horizon", "undated_cut", "words"),
     [
-        ("sum(version)", 7),
-        ("sum(version)::hugeint * 10**18::hugeint", 7 * 10**18),
-        ("170141183460469231731687303715884105727::hugeint", 2**127 - 1),
-        ("[sum(version), 1]", [7, 1]),
-        ("{'a': {'b': sum(version)}}", {"a": {"b": 7}}),
-        ("count(*)::uhugeint", 4),
-        ("1.50::decimal(4, 2)", "1.50"),
+        (NOW.microseconds, False, ("12:00:00+00:00", "All duplicates without enqueued_at are recognised")),
+        (NOW.microseconds, True, ("after 2026-03-01T12:00:00+00:00", "without enqueued_at is too_late")),
+        (None, True, ("All duplicates with enqueued_at", "without enqueued_at is too_late")),
+        (None, False, ("No version was truncated",)),
     ],
 )
-def test_integers_of_any_size_are_numbers(consistent, store, expression, number):
-    statement = f"select {expression} from versions where handler = 'ShootingRange' limit 1"
+def test_recognised_duplicates_are_described(horizon, undated_cut, words):
+    said = recognised(Head(None, 1, 5, 1, horizon=horizon, undated_cut=undated_cut))
 
-    assert consistent("sql", statement, *ON_STORE, "--json").document["rows"] == [[number]]
+    assert all(each in said for each in words)
+
+
+def test_stats_are_a_table(consistent, rows):
+    document = consistent("sql", "@stats", *ON_STORE, "--json").document
+
+    counted = consistent("show", "--stats", *ON_STORE, "--json").document
+    found = [dict(zip(document["columns"], row, strict=True)) for row in document["rows"]]
+    assert found == [*counted["handlers"], dict.fromkeys(document["columns"]) | counted["others"]]
+    assert rows("select sum(rows) from stats") == [[3]]
+
+
+def test_a_result_is_a_table_json_or_csv_and_the_statement_may_be_piped(consistent, rows, monkeypatch):
+    said = consistent("sql", COUNT, *ON_STORE)
+    assert (said.code, said.err) == (0, "")
+    assert ["LeaderBoard", "2"] in [line.split() for line in said.out.splitlines()]
+    assert rows(COUNT) == [["LeaderBoard", 2], ["ShootingRange", 4]]
+
+    written = consistent("sql", COUNT, *ON_STORE, "--csv").out
+    expected = [["handler", "versions"], ["LeaderBoard", "2"], ["ShootingRange", "4"]]
+    assert list(csv.reader(io.StringIO(written))) == expected
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{COUNT};\n"))
+    assert consistent("sql", "-", *ON_STORE, "--csv").out == written
+
+
+def test_only_the_tables_and_columns_in_a_statement_are_read(consistent, store, monkeypatch):
+    requests = []
+
+    def noted(store, table, request):
+        requests.append(request)
+        return scan(store, table, request)
+
+    monkeypatch.setattr(datasets, "scan", noted)
+    consistent("sql", COUNT, *ON_STORE)
+
+    assert [(request.kind, request.query.columns) for request in requests] == [("versions", ("handler",))]
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("select sum(version) from v", 7),
+        ("select sum(version)::hugeint * 10**18::hugeint from v", 7 * 10**18),
+        ("select 170141183460469231731687303715884105727::hugeint", 2**127 - 1),
+        ("select [sum(version), 1] from v", [7, 1]),
+        ("select {'a': {'b': sum(version)}} from v", {"a": {"b": 7}}),
+        ("select count(*)::uhugeint from v", 4),
+        ("select 1.50::decimal(4, 2)", "1.50"),
+        ("select ['nan'::double, 1, '-inf'::double]", [None, 1, None]),
+        ("select map {'a': 1}", {"a": 1}),
+        ("select max(now) from v", "2026-03-01T12:00:00Z"),
+        ("select max(now)::varchar from versions where now < '2026-03-01 12:00:01'", "2026-03-01 12:00:00+00"),
+        (r"select '\xAA\x0B'::blob", "aa0b"),
+        (f"select sum(version) from v where '{GAME}' = business_id and now > timestamptz '2026-02-01 00:00:00Z'", 6),
+    ],
+)  # fmt: skip
+def test_values_are_json_and_times_are_in_utc_on_any_machine(rows, monkeypatch, statement, expected):
+    monkeypatch.setenv("TZ", "America/New_York")
+    of_games = "with v as (select * from versions where handler = 'ShootingRange')"
+
+    assert rows(f"{of_games} {statement}") == [[expected]]
+
+
+def test_options_select_the_streams_to_read(rows):
+    statement = "select count(*) from state"
+
+    assert rows(statement) == [[3]]
+    assert rows(statement, "--handler", "ShootingRange", "--id", GAME.upper()) == [[1]]
 
 
 class Looks(State):
@@ -204,25 +152,24 @@ class Rooms(Handler[Inside]):
 
 
 @pytest.mark.parametrize("handler", [Eyes, Rooms])
-def test_fields_that_sql_takes_for_one_are_refused_and_json_tells_them_apart(
-    consistent, store, monkeypatch, handler
-):
+def test_fields_with_equal_names_in_sql_are_refused_as_structs(consistent, rows, store, monkeypatch, handler):
     monkeypatch.setattr(sql, "load_app", lambda _name: App(handler))
-    seen = Envelope.of("m", "Seen", '{"place": "x"}')
 
-    async def ignore(_output):
-        """Nothing is published."""
+    async def see(table):
+        async def ignore(_output):
+            """Publish nothing."""
 
-    on_store(store, lambda table: Processor(App(handler), table, ignore).process(seen))
-    options = [*ON_STORE, "--handler", handler.__name__, "--json"]
+        await Processor(App(handler), table, ignore).process(Envelope.of("m", "Seen", '{"place": "x"}'))
 
-    refused = consistent("sql", "select 1", *options, "--app", "eyes:app")
+    on_store(store, see)
+
+    refused = consistent("sql", "select 1", *ON_STORE, "--handler", handler.__name__, "--app", "eyes:app")
 
     assert (refused.code, refused.out) == (2, "")
     assert "total and Total" in refused.err
     if handler is Eyes:
         statement = "select state::json->>'total', state::json->>'Total' from state"
-        assert consistent("sql", statement, *options).document["rows"] == [["1", "2"]]
+        assert rows(statement, "--handler", "Eyes") == [["1", "2"]]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +186,7 @@ def test_fields_that_sql_takes_for_one_are_refused_and_json_tells_them_apart(
         ("set enable_external_access = true", False),
     ],
 )
-def test_files_and_extensions_are_for_queries_that_may(consistent, store, tmp_path, statement, is_allowed):
+def test_files_and_extensions_need_allow_files(consistent, store, tmp_path, statement, is_allowed):
     (tmp_path / "there.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     before = sorted(tmp_path.iterdir())
 
@@ -250,12 +197,3 @@ def test_files_and_extensions_are_for_queries_that_may(consistent, store, tmp_pa
     if is_allowed:
         said = consistent("sql", statement, *ON_STORE, "--allow-files")
         assert (said.code, said.err) == (0, "")
-
-
-def test_times_are_in_utc_wherever_the_machine_is(consistent, store, monkeypatch):
-    monkeypatch.setenv("TZ", "America/New_York")
-    statement = "select count(*), max(now)::varchar from versions where now < '2026-03-01 12:00:01'"
-
-    ((count, newest),) = consistent("sql", statement, *ON_STORE, "--json").document["rows"]
-
-    assert (count, newest) == (6, "2026-03-01 12:00:00+00")

@@ -1,4 +1,4 @@
-"""Commands that look at many streams: one that cannot be read is told with its place, all others are done."""
+"""Commands that read many streams name each one that cannot be read with its place, and process all others."""
 
 import sqlite3
 from contextlib import closing
@@ -8,14 +8,9 @@ import pytest
 from eventstore import Operation
 from runtime.ledger.ledger import Ledger
 from tests.support.logs import GAME, OTHER_GAME
-from tests.unit.cli.stores import NOW, TABLE, on_store
-
-ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
-
+from tests.unit.cli.stores import NOW, ON_STORE, TABLE, on_store
 
 KEY = f"ShootingRange-{GAME}"
-
-
 PLACE = (f"stream {KEY}", "row SS-HEAD", f"table {TABLE}", "store.db")
 
 
@@ -28,7 +23,7 @@ def spoil(key, row_key):
 
 @pytest.fixture(params=["properties", "bytes"])
 def damaged(request, store):
-    """Damage the header of one of three streams: it lacks its schema version, and says that it has letters."""
+    """Damage the header of one of three streams: its properties or its bytes."""
     if request.param == "bytes":
         spoil(KEY, "SS-HEAD")
         return
@@ -41,47 +36,45 @@ def damaged(request, store):
     on_store("sqlite:///store.db", damage)
 
 
-def is_told(said) -> bool:
-    return said.code == 1 and "stream_damaged" in said.err and all(part in said.err for part in PLACE)
-
-
-def test_the_others_are_listed(consistent, damaged):
-    said = consistent("show", *ON_STORE, "--json")
-
-    assert [each["business_id"] for each in said.document["streams"]] == [GAME, OTHER_GAME]
-    assert is_told(said)
-
-
-@pytest.mark.parametrize("quick", [(), ("--quick",)])
-def test_the_others_are_counted(consistent, damaged, quick):
-    said = consistent("show", "--stats", *ON_STORE, "--json", *quick)
-
-    assert {each["handler"]: each["objects"] for each in said.document["handlers"]} == {
-        "LeaderBoard": 1,
-        "ShootingRange": 1,
-    }
-    assert is_told(said)
-
-
 @pytest.mark.parametrize(
-    "command", [("letters",), ("show", "--stats"), ("letters", "discard", "--all", "--yes")]
+    "command",
+    [
+        ("show",),
+        ("show", "--stats"),
+        ("show", "--stats", "--quick"),
+        ("letters",),
+        ("letters", "discard", "--all", "--yes"),
+    ],
+    ids=" ".join,
 )
-def test_the_others_are_looked_at(consistent, damaged, command):
-    assert is_told(consistent(*command, *ON_STORE))
+def test_a_corrupt_stream_is_named_and_all_others_are_processed(consistent, damaged, command):
+    said = consistent(*command, *ON_STORE, "--json")
+
+    assert said.code == 1
+    assert "stream_damaged" in said.err
+    assert all(part in said.err for part in PLACE)
+    if command == ("show",):
+        assert [each["business_id"] for each in said.document["streams"]] == [GAME, OTHER_GAME]
+    elif command[0] == "show":
+        found = {each["handler"]: each["objects"] for each in said.document["handlers"]}
+        assert found == {"LeaderBoard": 1, "ShootingRange": 1}
 
 
-def test_a_check_names_the_row(consistent, damaged):
+def test_a_check_names_the_corrupt_row(consistent, damaged):
     said = consistent("check", *ON_STORE, "--json")
 
     assert said.code == 1
     assert {(each["stream"], each["row"]) for each in said.document["faults"]} == {(KEY, "SS-HEAD")}
+    shown = consistent("check", *ON_STORE)
+    assert "Corrupt" in shown.out
+    assert "Restore from an export" in shown.err
 
 
 def test_a_check_of_a_sound_table_says_what_it_read(consistent, store):
     said = consistent("check", *ON_STORE)
 
     assert said.code == 0
-    assert "3 streams" in said.out
+    assert "of 3 streams and others. Nothing is corrupt." in said.out
 
 
 @pytest.mark.parametrize(
@@ -96,11 +89,8 @@ def test_a_check_of_a_sound_table_says_what_it_read(consistent, store):
         ("SS-HEAD", ("sql", "select * from versions")),
     ],
 )
-def test_a_row_that_cannot_be_decoded_is_told_by_one_sentence(consistent, store, command, row_key):
-    async def begin(table):
-        await Ledger(table, NOW).begin("b", "input", "/out")
-
-    on_store(store, begin)
+def test_a_command_that_needs_an_unreadable_row_fails_with_one_sentence(consistent, store, command, row_key):
+    on_store(store, lambda table: Ledger(table, NOW).begin("b", "input", "/out"))
     spoil("_batches" if row_key == "b" else KEY, row_key)
 
     said = consistent(*command, *ON_STORE)
