@@ -19,15 +19,7 @@ from runtime.versions import run as runs
 from runtime.versions.head import HEAD_PROPERTIES, is_of_state, read_head
 from runtime.versions.properties import reading
 from runtime.versions.readable import readable
-from runtime.versions.run import (
-    DATA_PROPERTIES,
-    ID_PROPERTIES,
-    INDEX_PROPERTIES,
-    RUN_PROPERTIES,
-    Commit,
-    Run,
-    RunIndex,
-)
+from runtime.versions.run import INDEX_PROPERTIES, RUN_PROPERTIES, Commit, Run, RunIndex
 from runtime.versions.stream import StreamHead, head_of, is_state_header, stream_heads, stream_key
 
 _READ_ONE_BY_ONE = 16
@@ -71,7 +63,7 @@ class Part:
         """The id of the message that made each version."""
         if self._event is None:
             return self.stream.tail.ids()
-        is_whole = DATA_PROPERTIES[0] in self._event.properties
+        is_whole = runs.DATA_PROPERTIES[0] in self._event.properties
         return self.run.ids if is_whole else runs.read_ids(self._event)
 
     @cached_property
@@ -164,7 +156,7 @@ class Column(NamedTuple):
     values: Callable[[Part], Sequence[Any]]
 
 
-_IDS = [*INDEX_PROPERTIES, *ID_PROPERTIES]
+_IDS = [*INDEX_PROPERTIES, *runs.ID_PROPERTIES]
 
 COLUMNS = {
     "handler": Column(TEXT, INDEX_PROPERTIES, lambda part: [part.stream.handler] * part.count),

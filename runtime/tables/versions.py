@@ -381,7 +381,7 @@ class _Reader:
                 if snapshot is not None:
                     row = {name: [snapshot.get(name)] for name in self.columns}
                     if "after" in row:
-                        row["after"] = self.model.read(part.run.schema, row["after"])
+                        row["after"] = [*self.model.read(part.run.schema, row["after"])]
                     yield from self._put(row, 1, len(part.run.before))
             yield from self._put_each(part)
 
