@@ -14,23 +14,68 @@ from eventstore.stream import read_range
 from runtime.errors import UsageError
 from runtime.messages.envelope import IdKey, canonical
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.tables.columns import TEXT, TIME, StateColumns
+from runtime.tables.columns import TEXT, TIME
 from runtime.versions import run as runs
 from runtime.versions.head import HEAD_PROPERTIES, is_of_state, read_head
 from runtime.versions.properties import reading
 from runtime.versions.readable import readable
-from runtime.versions.run import ID_PROPERTIES, INDEX_PROPERTIES, RUN_PROPERTIES, Commit, Run, RunIndex
+from runtime.versions.run import INDEX_PROPERTIES, RUN_PROPERTIES, Commit, Run, RunIndex
 from runtime.versions.stream import StreamHead, head_of, is_state_header, stream_heads, stream_key
 
 _READ_ONE_BY_ONE = 16
 """A larger number of streams is read by one scan, from the first stream to the last."""
 
 
-class Part(NamedTuple):
-    """Consecutive versions of a stream: a run, or the tail."""
+class Part:
+    """Consecutive versions of a stream: the run in an event or, without an event, the tail. Decoded on demand."""
 
-    stream: StreamHead
-    event: RecordedEvent | None  # None for the tail
+    def __init__(self, stream: StreamHead, event: RecordedEvent | None = None) -> None:
+        self.stream = stream
+        self._event = event
+
+    @property
+    def row_key(self) -> str:
+        """The key of the row that stores the versions."""
+        return HEADER if self._event is None else f"{EVENT}{self._event.version:010d}"
+
+    @cached_property
+    def _indexes(self) -> Sequence[RunIndex]:
+        return self.stream.tail.indexes() if self._event is None else [runs.read_index(self._event)]
+
+    @property
+    def first(self) -> int:
+        """The number of the first version."""
+        return self._indexes[0].first
+
+    @cached_property
+    def count(self) -> int:
+        """The number of versions in the part."""
+        return sum(index.count for index in self._indexes)
+
+    @cached_property
+    def commits(self) -> Sequence[Commit]:
+        """The commit of each version."""
+        commits = (commit for index in self._indexes for commit in index.commits)
+        return [commit for commit in commits for _ in range(commit.length)]
+
+    @cached_property
+    def ids(self) -> Sequence[IdKey]:
+        """The id of the message that made each version."""
+        if self._event is None:
+            return self.stream.tail.ids()
+        is_whole = runs.DATA_PROPERTIES[0] in self._event.properties
+        return self.run.ids if is_whole else runs.read_ids(self._event)
+
+    @cached_property
+    def run(self) -> Run:
+        """All versions of the part. Raises `StoredDataError`, which names the stream."""
+        with reading("", stream=self.stream.key):
+            return self.stream.tail.run() if self._event is None else runs.read_run(self._event)
+
+    @cached_property
+    def states(self) -> Sequence[bytes]:
+        """The encoded states before the first version, and after each version."""
+        return [*self.run.states_before(), self.run.after]
 
 
 def parts_in(table: Table, keys: KeyRange, select: Sequence[str]) -> AsyncIterator[Part]:
@@ -93,7 +138,7 @@ async def _rest(table: Table, stream: StreamHead | None, event: int, select: Seq
             return []
         stream, events = head_of_stream(slice_.stream), slice_.events
     parts = [Part(stream, event) for event in events]
-    return parts if stream.head.tail is None else [*parts, Part(stream, None)]
+    return parts if stream.head.tail is None else [*parts, Part(stream)]
 
 
 def head_of_stream(stream: Stream) -> StreamHead:
@@ -103,102 +148,45 @@ def head_of_stream(stream: Stream) -> StreamHead:
         return StreamHead(key, read_head(stream.properties or {}), stream.first_version, stream.version)
 
 
-def run_of(stream: StreamHead, event: RecordedEvent | None) -> Run:
-    """Decode the run in an event or, without an event, the tail. Raises `StoredDataError`, which names the stream."""
-    with reading("", stream=stream.key):
-        return runs.read_run(event) if event is not None else stream.tail.run()
-
-
-_IDS = [*INDEX_PROPERTIES, *ID_PROPERTIES]
-
-
-class Decoded:
-    """The versions of a part, decoded column by column on demand. A `whole` part has all properties of its run."""
-
-    def __init__(self, part: Part, model: StateColumns, *, whole: bool) -> None:
-        self.stream, self._event = part
-        self._model = model
-        self._whole = whole
-
-    @cached_property
-    def _indexes(self) -> Sequence[RunIndex]:
-        return [runs.read_index(self._event)] if self._event is not None else self.stream.tail.indexes()
-
-    @property
-    def first(self) -> int:
-        """The number of the first version."""
-        return self._indexes[0].first
-
-    @cached_property
-    def count(self) -> int:
-        """The number of versions in the part."""
-        return sum(index.count for index in self._indexes)
-
-    @cached_property
-    def commits(self) -> Sequence[Commit]:
-        """The commit of each version."""
-        commits = (commit for index in self._indexes for commit in index.commits)
-        return [commit for commit in commits for _ in range(commit.length)]
-
-    @cached_property
-    def ids(self) -> Sequence[IdKey]:
-        """The id of the message that made each version."""
-        if self._whole:
-            return self.run.ids
-        return runs.read_ids(self._event) if self._event is not None else self.stream.tail.ids()
-
-    @cached_property
-    def run(self) -> Run:
-        """All versions of the part."""
-        return run_of(self.stream, self._event)
-
-    @cached_property
-    def states(self) -> Sequence[Any]:
-        """The states before the first version and after each version, as values of a column."""
-        return self.read([*self.run.states_before(), self.run.after])
-
-    def read(self, encoded: Sequence[bytes]) -> Sequence[Any]:
-        """Convert encoded states to values of a column."""
-        return self._model.read(self.run.schema, encoded)
-
-
 class Column(NamedTuple):
     """A column of versions."""
 
     type: pa.DataType
     needs: Sequence[str]  # the properties of a run that `values` decodes
-    values: Callable[[Decoded], Sequence[Any]]
+    values: Callable[[Part], Sequence[Any]]
 
+
+_IDS = [*INDEX_PROPERTIES, *runs.ID_PROPERTIES]
 
 COLUMNS = {
-    "handler": Column(TEXT, INDEX_PROPERTIES, lambda some: [some.stream.handler] * some.count),
-    "business_id": Column(TEXT, INDEX_PROPERTIES, lambda some: [some.stream.business_id] * some.count),
-    "version": Column(pa.int64(), INDEX_PROPERTIES, lambda some: range(some.first, some.first + some.count)),
-    "message_id": Column(TEXT, _IDS, lambda some: some.ids),
-    "type": Column(TEXT, RUN_PROPERTIES, lambda some: some.run.versions.types),
-    "now": Column(TIME, RUN_PROPERTIES, lambda some: some.run.versions.nows),
-    "enqueued_at": Column(TIME, RUN_PROPERTIES, lambda some: some.run.versions.enqueued_at),
-    "written_at": Column(TIME, INDEX_PROPERTIES, lambda some: [each.written_at for each in some.commits]),
-    "batch": Column(TEXT, INDEX_PROPERTIES, lambda some: [each.batch for each in some.commits]),
-    "batch_number": Column(pa.int64(), INDEX_PROPERTIES, lambda some: [each.number for each in some.commits]),
+    "handler": Column(TEXT, INDEX_PROPERTIES, lambda part: [part.stream.handler] * part.count),
+    "business_id": Column(TEXT, INDEX_PROPERTIES, lambda part: [part.stream.business_id] * part.count),
+    "version": Column(pa.int64(), INDEX_PROPERTIES, lambda part: range(part.first, part.first + part.count)),
+    "message_id": Column(TEXT, _IDS, lambda part: part.ids),
+    "type": Column(TEXT, RUN_PROPERTIES, lambda part: part.run.versions.types),
+    "now": Column(TIME, RUN_PROPERTIES, lambda part: part.run.versions.nows),
+    "enqueued_at": Column(TIME, RUN_PROPERTIES, lambda part: part.run.versions.enqueued_at),
+    "written_at": Column(TIME, INDEX_PROPERTIES, lambda part: [each.written_at for each in part.commits]),
+    "batch": Column(TEXT, INDEX_PROPERTIES, lambda part: [each.batch for each in part.commits]),
+    "batch_number": Column(pa.int64(), INDEX_PROPERTIES, lambda part: [each.number for each in part.commits]),
     "headers": Column(
-        pa.map_(TEXT, TEXT), RUN_PROPERTIES, lambda some: _maps(some.run.versions.headers, str)
+        pa.map_(TEXT, TEXT), RUN_PROPERTIES, lambda part: _maps(part.run.versions.headers, str)
     ),
     "captured": Column(
-        pa.map_(TEXT, TEXT), RUN_PROPERTIES, lambda some: _maps(some.run.versions.captured, _captured)
+        pa.map_(TEXT, TEXT), RUN_PROPERTIES, lambda part: _maps(part.run.versions.captured, _captured)
     ),
-    "revision": Column(pa.int32(), RUN_PROPERTIES, lambda some: some.run.versions.revisions),
-    "schema": Column(pa.int32(), RUN_PROPERTIES, lambda some: [some.run.schema] * some.count),
-    "fingerprint": Column(pa.binary(), RUN_PROPERTIES, lambda some: some.run.versions.fingerprints),
-    "outputs_digest": Column(pa.binary(), RUN_PROPERTIES, lambda some: some.run.versions.outputs_digests),
-    "state_digest": Column(pa.binary(), RUN_PROPERTIES, lambda some: some.run.versions.state_digests),
+    "revision": Column(pa.int32(), RUN_PROPERTIES, lambda part: part.run.versions.revisions),
+    "schema": Column(pa.int32(), RUN_PROPERTIES, lambda part: [part.run.schema] * part.count),
+    "fingerprint": Column(pa.binary(), RUN_PROPERTIES, lambda part: part.run.versions.fingerprints),
+    "outputs_digest": Column(pa.binary(), RUN_PROPERTIES, lambda part: part.run.versions.outputs_digests),
+    "state_digest": Column(pa.binary(), RUN_PROPERTIES, lambda part: part.run.versions.state_digests),
     "changed": Column(
-        pa.bool_(), RUN_PROPERTIES, lambda some: [after is not None for after in some.run.versions.afters]
+        pa.bool_(), RUN_PROPERTIES, lambda part: [after is not None for after in part.run.versions.afters]
     ),
-    "before": Column(TEXT, RUN_PROPERTIES, lambda some: some.states[:-1]),
-    "after": Column(TEXT, RUN_PROPERTIES, lambda some: some.states[1:]),
+    "before": Column(TEXT, RUN_PROPERTIES, lambda part: part.states[:-1]),
+    "after": Column(TEXT, RUN_PROPERTIES, lambda part: part.states[1:]),
 }
-"""The columns of versions. States and captured values are JSON."""
+"""The columns of versions. States are encoded JSON, captured values are JSON text."""
 
 STATES = {"before", "after"}  # the columns that have states
 

@@ -11,17 +11,16 @@ from typing import Any
 import pyarrow as pa
 
 from eventstore import PAGE_SIZE, KeyRange, Partition, Stream, Table
-from eventstore.header import EVENT, HEADER
 from runtime.clock import system_clock, to_microseconds
 from runtime.errors import UsageError
 from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.tables import streams
 from runtime.tables.columns import TEXT, TIME, Buffer, Columns, StateColumns, as_json, chosen, in_batches
-from runtime.tables.streams import ALL, COLUMNS, Decoded, Part, StreamQuery, parts_of
+from runtime.tables.streams import ALL, COLUMNS, Part, StreamQuery, parts_of
 from runtime.versions.head import HEAD_PROPERTIES, Head
 from runtime.versions.properties import reading
-from runtime.versions.run import DATA_PROPERTIES, RUN_PROPERTIES, Commit, Run
+from runtime.versions.run import RUN_PROPERTIES, Commit, Run
 from runtime.versions.stream import StreamHead
 
 
@@ -104,29 +103,29 @@ class ChangeFeed:
             )
         return has_begun and (self.end is None or self.end.has(commit))
 
-    def positions(self, some: Decoded, positions: Sequence[int]) -> Sequence[int]:
+    def positions(self, part: Part, positions: Sequence[int]) -> Sequence[int]:
         """Return the positions of the versions in the feed. These versions changed the state."""
-        afters, commits = some.run.versions.afters, some.commits
+        afters, commits = part.run.versions.afters, part.commits
         return [
             position
             for position in positions
-            if (afters[position] is not None or some.first + position == 1) and self.has(commits[position])
+            if (afters[position] is not None or part.first + position == 1) and self.has(commits[position])
         ]
 
-    def snapshot(self, some: Decoded) -> Mapping[str, Any] | None:
+    def snapshot(self, part: Part) -> Mapping[str, Any] | None:
         """Return the row of the state before the first part of a truncated stream, or None if the feed lacks it."""
-        is_known = self.end is None or self.end.has(some.commits[0])
-        if some.first == 1 or self.start is not None or not is_known:
+        is_known = self.end is None or self.end.has(part.commits[0])
+        if part.first == 1 or self.start is not None or not is_known:
             return None
-        state = some.run.before
+        state = part.run.before
         return {
             "change_type": SNAPSHOT,
-            "handler": some.stream.handler,
-            "business_id": some.stream.business_id,
-            "version": some.first - 1,
-            "schema": some.run.schema,
+            "handler": part.stream.handler,
+            "business_id": part.stream.business_id,
+            "version": part.first - 1,
+            "schema": part.run.schema,
             "changed": True,
-            "after": some.read([state])[0],
+            "after": state,
         }
 
 
@@ -213,13 +212,13 @@ async def _rows(
 
 async def _in_runs(table: Table, keys: Sequence[str], as_of: AsOf) -> AsyncIterator[Mapping[str, Any]]:
     past: _Past | None = None
-    async for stream, event in parts_of(table, keys, RUN_PROPERTIES):
-        if past is not None and past.stream.key != stream.key:
+    async for part in parts_of(table, keys, RUN_PROPERTIES):
+        if past is not None and past.stream.key != part.stream.key:
             for row in past.rows():
                 yield row
             past = None
-        past = past or _Past(stream, as_of)
-        past.add(streams.run_of(stream, event))
+        past = past or _Past(part.stream, as_of)
+        past.add(part.run)
     for row in past.rows() if past is not None else ():
         yield row
 
@@ -272,7 +271,7 @@ async def _newest(table: Table, stream: StreamHead, *, with_state: bool) -> Mapp
         last = await until_undisturbed(RetryPolicy().beside(table), read)
         stream = streams.head_of_stream(last.stream)
         head = stream.head
-        run = streams.run_of(stream, last.events[-1] if head.tail is None else None)
+        run = Part(stream, last.events[-1] if head.tail is None else None).run
         state, schema = run.after, run.schema
     return _facts(stream, version=head.versions, state=state, now=head.last_now, schema=schema)
 
@@ -337,7 +336,7 @@ async def _parts_since(
         if tail is not None and (
             not stream.has_events or (query.since is not None and tail.run().versions.nows[0] < query.since)
         ):
-            yield Part(stream, None)  # the tail has all selected versions
+            yield Part(stream)  # the tail has all selected versions
         elif stream.has_events:
             in_runs.append(stream.key)
         if len(in_runs) == PAGE_SIZE:
@@ -363,7 +362,6 @@ class _Reader:
         self._has_time = self.query.since is not None or self.query.until is not None
         self._states = len(streams.STATES & set(self.columns))
         self._values = {name: COLUMNS[name].values for name in self.columns if name in COLUMNS}
-        self._whole = DATA_PROPERTIES[0] in self.select
         self._key: str | None = None
 
     @property
@@ -376,36 +374,36 @@ class _Reader:
 
     def add(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Add the versions of a part, and yield full batches."""
-        some = Decoded(part, self.model, whole=self._whole)
         is_first, self._key = part.stream.key != self._key, part.stream.key
-        row_key = HEADER if part.event is None else f"{EVENT}{part.event.version:010d}"
-        with reading("", row_key, part.stream.key):
+        with reading("", part.row_key, part.stream.key):
             if is_first and self.feed is not None and not self._has_time:
-                snapshot = self.feed.snapshot(some)
+                snapshot = self.feed.snapshot(part)
                 if snapshot is not None:
                     row = {name: [snapshot.get(name)] for name in self.columns}
-                    yield from self._put(row, 1, len(some.run.before))
-            yield from self._put_each(some)
+                    if "after" in row:
+                        row["after"] = [*self.model.read(part.run.schema, row["after"])]
+                    yield from self._put(row, 1, len(part.run.before))
+            yield from self._put_each(part)
 
-    def _put_each(self, some: Decoded) -> Iterator[pa.RecordBatch]:
-        positions: Sequence[int] = range(some.count)
+    def _put_each(self, part: Part) -> Iterator[pa.RecordBatch]:
+        positions: Sequence[int] = range(part.count)
         if self._has_time:
-            nows = some.run.versions.nows
+            nows = part.run.versions.nows
             positions = [position for position in positions if self.query.has(nows[position])]
         if self.feed is not None:
-            positions = self.feed.positions(some, positions)
+            positions = self.feed.positions(part, positions)
         if not positions:
             return
-        values = {name: values_of(some) for name, values_of in self._values.items()}
+        values = {name: values_of(part) for name, values_of in self._values.items()}
         if self.feed is not None:
-            numbers = range(some.first, some.first + some.count)
+            numbers = range(part.first, part.first + part.count)
             values["change_type"] = [INSERT if number == 1 else UPDATE for number in numbers]
-        if len(positions) < some.count:
-            values = {name: [each[position] for position in positions] for name, each in values.items()}
-        largest = 0
         if self._states:
-            states = (some.run.before, *filter(None, some.run.versions.afters))
-            largest = self._states * max(map(len, states))
+            states = self.model.read(part.run.schema, part.states)
+            values |= {"before": states[:-1], "after": states[1:]}
+        if len(positions) < part.count:
+            values = {name: [each[position] for position in positions] for name, each in values.items()}
+        largest = self._states * max(map(len, part.states)) if self._states else 0
         yield from self._put(values, len(positions), largest)
 
     def _put(self, values: Mapping[str, Sequence[Any]], count: int, largest: int) -> Iterator[pa.RecordBatch]:

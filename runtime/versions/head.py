@@ -274,9 +274,8 @@ class Head(NamedTuple):
     waiting: Waiting = NONE_WAIT
     tombstone: Tombstone | None = None
     followed: int = 0  # in a reprocessed table: the last version of the other table that was handled again
-    shared: bool = (
-        False  # whether this stream's versions are equal to those, and only the other table has them
-    )
+    # In a reprocessed table: whether the followed versions are this stream's too, and only the other table stores them.
+    shared: bool = False
 
     @property
     def refuses(self) -> bool:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 import secrets
 import struct
+import sys
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -58,8 +60,11 @@ def pack(numbers: Sequence[int]) -> bytes:
 
 
 def unpack(data: bytes) -> Sequence[int]:
-    """Split concatenated integers of four bytes. Raises `struct.error` if bytes are left over."""
-    return struct.unpack(f"<{len(data) // HASH_BYTES}I", data)
+    """Split concatenated integers of four bytes. Raises `ValueError` if bytes are left over."""
+    numbers = array("I", data)  # faster than `struct` for many numbers
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
 
 
 def _by_bytes(hashes: bytes, wanted: Iterable[int]) -> Iterator[int]:

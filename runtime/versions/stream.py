@@ -90,7 +90,7 @@ class History(NamedTuple):
         {}
     )  # since the load, if more copies of their messages wait
     letters: Letters = NO_LETTERS
-    newest: NewestState = NewestState()  # empty if the stream was loaded without it
+    newest: NewestState = NewestState()  # empty if the stream was loaded without its state
 
     def has(self, message_id: IdKey) -> bool:
         return message_id in self.appended or message_id in self.found

@@ -39,7 +39,7 @@ def names(_: Path) -> Facts:
 
 
 def errors(_: Path) -> Facts:
-    """Return the bases of each exported class of errors, without modules, which may move."""
+    """Return the public bases of each exported class of errors, without modules, which may move."""
     exported = [
         value
         for package in PACKAGES
@@ -47,7 +47,7 @@ def errors(_: Path) -> Facts:
         if isinstance(value, type) and issubclass(value, BaseException)
     ]
     return {
-        error.__name__: [base.__name__ for base in error.__mro__[1:-1]]
+        error.__name__: [base.__name__ for base in error.__mro__[1:-1] if base.__name__[0] != "_"]
         for error in sorted(exported, key=lambda each: each.__name__)
     }
 

@@ -8,7 +8,7 @@ from runtime import Output, Processor, UsageError
 from runtime.algorithms.state_based.replay import Verdict, Verifier
 from runtime.documents import FolderDocuments
 from runtime.messages.parsing import prepare
-from tests.unit.runtime.accidents import CrashError, crash, lose_answer
+from tests.unit.runtime.accidents import At, CrashError, crash, lose_answer
 from tests.unit.runtime.documents.letters_desk import Ask, Letters, Office, app, ask, every_step
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.worker import ends
@@ -101,6 +101,14 @@ def test_whatever_happens_at_any_step_each_message_announces_its_document(tmp_pa
             office.process(ask("m-2"))
         office.sweep_twice()
         office.check(messages=2 if deed == "another" else 1)
+
+
+def test_an_attempt_whose_document_may_arrive_late_is_registered_until_a_sweep_a_day_later(office):
+    assert ends(office.process(ask(), before=At(5, lose_answer))) == ["processed"]  # the answer to `prepare`
+
+    assert (len(office.files), len(office.registrations)) == (1, 2)
+    office.sweep_twice()
+    office.check(messages=1)
 
 
 def test_a_sweep_forgets_an_attempt_a_day_after_it_was_given_up(office):

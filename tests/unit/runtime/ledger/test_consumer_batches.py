@@ -26,15 +26,8 @@ class Consumer:
     def __init__(self, table: Table) -> None:
         self.clock = ToldClock(OLD)
         self.fails = False
-        self.processor = Processor(
-            diary.app,
-            table,
-            self.publish,
-            clock=self.clock,
-            retries=PATIENCE,
-            acknowledge_every=MINUTE,
-            settings=TableSettings(),
-        )
+        options: dict[str, Any] = {"clock": self.clock, "retries": PATIENCE, "settings": TableSettings()}
+        self.processor = Processor(diary.app, table, self.publish, acknowledge_every=MINUTE, **options)
 
     async def publish(self, _: Output) -> None:
         if self.fails:
@@ -67,10 +60,9 @@ def statuses(table: Table) -> list[BatchStatus]:
     return [record.status for record in sorted(found, key=lambda record: record.number or 0)]
 
 
-def truncate(table: Table, **rules: Any) -> Truncated:
-    open_batches = drive(Ledger(table, ToldClock()).open_batches())
-    made = TruncationChoices(**{"older_than": DAY, **rules}).as_of(NOW, open_batches)
-    truncated = drive(truncate_stream(table, "Diary-d-1", made, PATIENCE))
+def truncate(table: Table) -> Truncated:
+    rules = TruncationChoices(older_than=DAY).as_of(NOW, drive(Ledger(table, ToldClock()).open_batches()))
+    truncated = drive(truncate_stream(table, "Diary-d-1", rules, PATIENCE))
     assert truncated is not None
     return truncated
 

@@ -165,30 +165,24 @@ def claimed(table, app=diary.app, **asked):
     return drive(TableSettings.claim(table, app, retries=PATIENCE, **asked))
 
 
-def test_a_consumer_makes_a_table_its_own(table):
-    settings = claimed(table)
+def test_a_consumer_makes_a_table_its_own_and_chooses_keyed_draws_if_it_is_new(table):
+    settings = claimed(table, draws="keyed")
 
-    assert settings == settings_of(table)
+    assert settings == settings_of(table) == claimed(table)  # a claim that changes nothing writes nothing
     assert settings.owner == TableOwner.of(diary.app)
-    assert claimed(table).etag == settings.etag, "a claim that changes nothing writes nothing"
     with pytest.raises(UsageError, match="belongs to"):
         claimed(table, App(Diaries))
     with pytest.raises(UsageError, match="belongs to"):
         begin(table, TableDemands(owner("Others")))
-    assert claimed(table, App(Diaries), adopt=True).owner == owner("Diaries")
-
-
-def test_a_consumer_chooses_keyed_draws_for_a_new_table(table):
-    settings = claimed(table, draws="keyed")
-
-    assert settings.draw_key is not None
-    processor = Processor(diary.app, table, ignore, clock=ToldClock(), settings=settings)
-    (keyed,) = drive(processor.process(write("a")))
-    assert keyed.outputs[0].body != process(memory_table()).outputs[0].body
-    # ... and whoever works on the table later draws so, too
-    assert process(table).outputs == keyed.outputs
     with pytest.raises(UsageError, match="which cannot change"):
         claimed(table, draws="plain")
+
+    # Whoever works on the table later draws with its secret, too
+    processor = Processor(diary.app, table, ignore, clock=ToldClock(), settings=settings)
+    (keyed,) = drive(processor.process(write("a")))
+    assert keyed.outputs == process(table).outputs
+    assert keyed.outputs[0].body != process(memory_table()).outputs[0].body
+    assert claimed(table, App(Diaries), adopt=True).owner == owner("Diaries")
 
 
 def test_two_consumers_that_claim_at_once_have_one_secret(table):

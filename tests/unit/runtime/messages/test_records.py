@@ -127,17 +127,13 @@ def test_cloud_events(write):
     assert problem is None
     assert (found.message_id, found.type, found.enqueued_at) == (ID, "FireAt", to_microseconds(TIME))
     assert json.loads(found.body) == SHOT
-    assert found.headers is not None
-    assert (found.headers["ce_source"], found.headers["trace"]) == ("/range", "7")
+    assert {"ce_source": "/range", "trace": "7"}.items() <= (found.headers or {}).items()
 
 
 def own(content: bytes, headers: Mapping[str, str]) -> Mapping[str, Any]:
     game, _, position = content.decode().partition(";")
-    return {
-        "message_id": f"{game}-{position}",
-        "type": "FireAt",
-        "body": {"game_id": game, "position": int(position)},
-    }
+    body = {"game_id": game, "position": int(position)}
+    return {"message_id": f"{game}-{position}", "type": "FireAt", "body": body}
 
 
 def test_a_function_of_ones_own():

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from eventstore import InterceptedTable, Operation, Page, Table, drive
+from eventstore import InterceptedTable, Page, Table, drive
 from runtime.algorithms.state_based.truncation import TruncationChoices, truncate_stream
-from runtime.errors import StoredDataError
 from runtime.ledger.batch import OpenBatches
 from runtime.tables.reader import Request, TableKind
 from runtime.tables.streams import StreamQuery
@@ -176,13 +175,3 @@ def test_a_stream_that_is_written_or_cut_meanwhile_has_each_version_of_one_momen
     assert len(kept) < LINES
     assert found == sorted(set(found))
     assert found[-len(kept) :] == kept
-
-
-def test_a_damaged_run_is_named_with_its_stream(long):
-    row = next(row for row in drive(long.scan(None)).rows if row.row_key.startswith("SS-SE-"))
-    damaged = {**row.properties, "Data": b"nothing"}
-    drive(long.transact(row.partition_key, [Operation.replace(row.row_key, damaged)]))
-
-    with pytest.raises(StoredDataError) as raised:
-        numbers(long)
-    assert (raised.value.stream, raised.value.row) == (row.partition_key, row.row_key)
