@@ -242,7 +242,7 @@ _COUNTS = ("Letters", "LettersBeyondLimit")
 
 
 class StreamLetters(NamedTuple):
-    """The numbers of dead letters of a stream or entity: those that wait, and those dropped because of the limit."""
+    """The counts of a stream or entity: waiting dead letters, and letters dropped because of the limit."""
 
     key: str
     waiting: int

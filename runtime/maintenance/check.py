@@ -448,8 +448,8 @@ async def _orphaned_tokens(table: Table, used: Sequence[Row]) -> list[Fault]:
         token = stores.Token(row.partition_key.removeprefix(stores.PARTITION), *row.row_key.rsplit("-", 1))
         if token in incoming or token.handler not in handlers - unknown:
             continue
-        # Read again after the entities, as a token is deleted after its entity is written. It is kept, as a lost
-        # outbox may need it.
+        # Read the token again, as it is deleted after its entity is written. It is reported, not deleted, because a
+        # lost outbox may need it.
         if await table.get(row.partition_key, row.row_key) is not None:
             faults.append(Fault(row.partition_key, row.row_key, problem))
     return faults

@@ -64,7 +64,7 @@ async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) 
     objects, and two for each object that is copied or has dead letters. After an interruption, call `switch` again.
 
     Raises `UsageError` while a batch is open, if messages came in since the reprocessing, and for a switch back after
-    the table has changed; `ConcurrencyConflictError` if a batch begins meanwhile.
+    the table has changed. Raises `ConcurrencyConflictError` if a batch begins meanwhile.
     """
     asked, (name, old) = name, await open_current(store, name, make=False)
     new = await store.table(to, make=False)
@@ -133,7 +133,7 @@ async def _contents(table: Table) -> bytes:
 
 
 async def _copy(old: Table, new: Table, name: str, next_batch: int) -> int:
-    """Copy what the second table lacks, including objects of handlers that the new app lacks.
+    """Copy rows that the second table lacks, including objects of handlers that the new app lacks.
 
     Return the number of objects copied. Raises `UsageError` if the second table does not follow all versions.
     """
@@ -284,7 +284,7 @@ async def fork(
     new = await store.table(into)
     if await TableSettings.of(new) != TableSettings() or await has_objects(new):
         raise UsageError("A fork needs a new table: choose another --into.")
-    # A number of a batch that made one of the versions is not used again.
+    # The fork must not reuse the number of a batch that made one of the versions.
     counter = replace(await _counter(new), next=(await _counter(table)).next)
     await _store(new, TableSettings(settings.owner, settings.draw_key), counter)
     empty = History(Stream(stream_partition(new, handler, business_id)), Head(None, found[0].schema))

@@ -302,7 +302,7 @@ class Entities:
 
 async def with_letters(table: Table, entity: Entity) -> Entity:
     """Return the entity with its dead letters, which are read if there are any."""
-    # They may be newer than the entity, but then its conditional write fails.
+    # The letters may be newer than the entity, but then the conditional write of the entity fails.
     if not entity.letter_rows:
         return entity
     return replace(entity, letters=await dead_letter_rows.letters_of(Partition.exact(table, entity.key)))

@@ -300,7 +300,7 @@ class Decider:
 
     def _refusal(self, position: int, message: Prepared, draft: CommitDraft) -> Outcome | None:
         envelope, enqueued_at = message.envelope, message.envelope.enqueued_at
-        # It could be a duplicate of a truncated version. A redriven dead letter is known not to be.
+        # The message could be a duplicate of a truncated version, unless it is a redriven dead letter.
         is_too_late = (
             self._batch.late != "process"
             and draft.head.is_too_late(enqueued_at)

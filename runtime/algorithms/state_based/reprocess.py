@@ -113,9 +113,9 @@ class Reprocessor:
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
     ) -> Sequence[Outcome]:
-        """Follow the recorded stream as far as its messages are available.
+        """Follow the recorded stream until a message is missing. Return the outcomes.
 
-        Return a `duplicate` for each message that makes the recorded state and outputs, otherwise `processed` with the
+        A message that makes the recorded state and outputs is a `duplicate`. Any other message is `processed`, with the
         differences as JSON in `error`.
         """
         algorithm = self.algorithm
@@ -340,7 +340,7 @@ class _Stream:
                 refused = delivery
             else:
                 upcoming = iter([version for version, _ in ready[first:]])
-                end = first + 1  # a new message alone, as it takes its time from the draft
+                end = first + 1  # a new message is handled alone: its time depends on the draft
                 while end < len(ready) and ready[first][0] and ready[end][0]:
                     if isinstance(deliveries.messages[end], Outcome):
                         break
@@ -393,7 +393,7 @@ class _Stream:
                 continue
             step, stored = _Step(version, position, self._were.get(key)), own if is_own else version
             if stored is None and key not in letters and isinstance(delivery, Prepared):
-                self._late.add(key)  # its version was skipped before it came
+                self._late.add(key)  # its version was skipped before the message came
                 continue
             if stored is None or not isinstance(delivery, Prepared):
                 letter = letters.get(key)

@@ -41,7 +41,7 @@ class HeldBy(StrEnum):
     HOLD = "hold"  # a policy holds the stream, which is not even read
     OPEN_BATCH = "open_batch"  # their batch is unpublished
     UNDATED = "undated"  # their messages have no `enqueued_at`, and `allow_undated` is not set
-    UNACKNOWLEDGED = "unacknowledged"  # their messages were single ones, and outputs may be unpublished
+    UNACKNOWLEDGED = "unacknowledged"  # outputs of single messages may be unpublished
     LETTER = "letter"  # a waiting dead letter is not newer, and its redrive would be too late
     STREAM_DAMAGED = "stream_damaged"  # a row is corrupt, and nothing is deleted
 

@@ -256,6 +256,7 @@ BAD = {
     "a state too large": (write("x" * MAX_STATE_BYTES, "m"), "state_too_large"),
     "a key too long": (write("x", "m", "d" * 600), "key_too_long"),
     "a body that is none": (write("x", "m")._replace(body="{"), "invalid_body"),
+    "a field of another type": (write("x", "m")._replace(body='{"diary":"d-1","line":7}'), "invalid_body"),
 }
 
 

@@ -197,6 +197,9 @@ def test_what_does_not_fit_is_a_dead_letter_that_says_what_to_do_and_a_redrive_h
     assert world.state("Valley", "north") == {"shouts": 6}
     assert world.garbage() == []
 
+    stopped = Batch(World(algorithm, app), on_error="stop-stream").run(*OUTGROWING)
+    assert ends(stopped) == ["processed"] * 3 + ["state_too_large", "held_back", "held_back"]
+
     (never,) = Batch(World(algorithm, app)).run(shout("very-loud", MAX_OUTBOX_BYTES))
     assert ends([never]) == ["state_too_large"]
     assert "redrive it" not in str(never.error), "it never fits"

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from eventstore import KeyRange, Operation, Table, drive
+from eventstore import ConcurrencyConflictError, KeyRange, Operation, Table, drive
 from eventstore.limits import row_bytes
 from eventstore.port import Row
 from eventstore.stream import split_keys
@@ -61,6 +61,21 @@ class Ear(Handler[Rings]):
 
 class OtherEar(Ear):
     """Takes the same messages."""
+
+
+def test_no_tokens_are_created_once_the_parent_is_gone(store):
+    # This is what fences a slow attempt: others may have cleaned up already, and nobody would delete its tokens.
+    parent, late = (
+        Token("chain", "first", "Bell"),
+        [Token("chain", f"late-{index}", "Ear") for index in (0, 1)],
+    )
+    drive(store.issue([parent]))
+    drive(store.delete(parent))
+
+    with pytest.raises(ConcurrencyConflictError):
+        drive(store.create(parent, late))
+
+    assert not any(drive(store.exists(token)) for token in late)
 
 
 def test_a_message_that_is_issued_twice_before_it_is_sent_has_one_token(store):
