@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.campaign import MISTAKES, PAGE, PARTS, read_pages
+from tests.faults.__main__ import MISTAKES, PAGE, PARTS, read_pages
 from tests.support.campaigns import ROOT, Record, section
 
 

@@ -44,7 +44,7 @@ class LossyProxy:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         async with aiohttp.ClientSession(auto_decompress=False) as self._session:
-            runner = web.ServerRunner(web.Server(self._answer), shutdown_timeout=0.1)
+            runner = web.ServerRunner(web.Server(self._answer, access_log=None), shutdown_timeout=0.1)
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             self.url = f"azurite://127.0.0.1:{runner.addresses[0][1]}"
@@ -70,7 +70,7 @@ class LossyProxy:
     async def _forward(self, request: web.BaseRequest) -> web.Response:
         headers = {name: value for name, value in request.headers.items() if name.lower() in _FORWARDED}
         url = URL(f"{self._target.origin()}{request.raw_path}", encoded=True)
-        body = await request.read()
+        body = await request.content.read()  # however large
         async with self._session.request(request.method, url, headers=headers, data=body or None) as found:
             kept = {
                 name: value for name, value in found.headers.items() if name.lower() not in _OF_CONNECTION
