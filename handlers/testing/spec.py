@@ -82,9 +82,6 @@ _POSSIBLE: Mapping[str, Callable[..., bool]] = {
     "choices": lambda drawn, among, *, k=1, **_: len(drawn) == k and all(each in among for each in drawn),
     "sample": lambda drawn, among, k, **_: len(drawn) == k and not Counter(drawn) - Counter(among),
     "shuffle": lambda value, x: Counter(value) == Counter(x),
-    **dict.fromkeys(
-        ("gauss", "normalvariate", "expovariate"), lambda value, *_: isinstance(value, float | int)
-    ),
 }
 """By method: a function that returns whether the method can return a value for its arguments."""
 

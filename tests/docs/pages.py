@@ -26,11 +26,6 @@ def spans(page: str) -> list[str]:
     return _SPAN.findall(_FENCE.sub("", text(page)))
 
 
-def blocks(page: str) -> list[tuple[str, str]]:
-    """Return the blocks of code, each with its language."""
-    return _FENCE.findall(text(page))
-
-
 def links(page: str) -> list[str]:
     """Return the relative links, pictures among them."""
     return _LINK.findall(_FENCE.sub("", text(page)))

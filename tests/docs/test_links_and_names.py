@@ -20,7 +20,8 @@ from scripts.reference import errors_page
 from scripts.reference.pages import _MODULES
 from scripts.reference.pages import PAGES as REFERENCE
 from scripts.site_pages import PLACES, pages_of
-from tests.docs.pages import PACKAGES, PAGES, ROOT, anchors, blocks, classes, exists, links, spans, text
+from tests.docs.pages import PACKAGES, PAGES, ROOT, anchors, classes, exists, links, spans, text
+from tests.docs.pasting import blocks
 
 
 def target(page: str, link: str) -> Path:
@@ -122,7 +123,7 @@ def test_what_does_not_exist_is_found(tmp_path):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_its_examples_import_is_there(page):
-    trees = [ast.parse(code) for language, code in blocks(page) if language == "python"]
+    trees = [ast.parse(block.text) for block in blocks(page) if block.language == "python"]
     nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     ours = [node for node in nodes if str(node.module).split(".")[0] in PACKAGES]
 
@@ -132,7 +133,7 @@ def test_what_its_examples_import_is_there(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_each_command_and_its_options_exist(page):
-    code = [*spans(page), *(code.replace("\\\n", "") for _, code in blocks(page))]
+    code = [*spans(page), *(block.text.replace("\\\n", "") for block in blocks(page))]
     lines = [line for each in code for line in each.splitlines() if re.match("consistent [a-z]", line)]
 
     for line in lines:
@@ -164,7 +165,7 @@ def _whole_command() -> Any:
 @pytest.mark.parametrize("page", TODAY)
 def test_each_target_of_make_and_each_benchmark_exists(page):
     targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
-    code = "\n".join([*spans(page), *(code for _, code in blocks(page))])
+    code = "\n".join([*spans(page), *(block.text for block in blocks(page))])
 
     assert set(re.findall(r"^make ([a-z-]+)", code, re.MULTILINE)) <= targets
     assert set(re.findall(r"^python -m benchmarks (\w+)", code, re.MULTILINE)) <= BENCHMARKS.keys()

@@ -1,9 +1,8 @@
-"""Chance: whatever a test draws at random follows from one seed, which the head of each run shows.
+"""Chance: all random numbers of the tests follow from one seed, which the head of each run shows.
 
-Another seed is another run: `--seed N`, or `make test SEED=N`. Each test draws the same numbers whichever tests run
-before it, and on whichever worker. What a test leaves behind is no concern of others either: modules of its folder are
-forgotten, and Python looks for garbage among what tests make, not again and again among the collected tests themselves,
-which took a quarter of the time of collecting.
+Choose another seed by `--seed N`, or `make test SEED=N`. Each test draws the same numbers, whichever tests ran before
+and on any worker. Tests do not see what others leave behind: modules in the folders of tests are forgotten. The
+garbage collector skips the collected tests themselves, which saves a quarter of the time of collecting.
 """
 
 import gc
@@ -21,7 +20,7 @@ from hypothesis import HealthCheck, settings
 _UNSTEADY = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 _FEW, _MOST = 10, 30
-"""How many examples a property has, unless it asks for more, and how many it gets then, but in the thorough profile."""
+"""The examples of a property by default, and the most that it may ask for unless the profile is thorough."""
 
 settings.register_profile(
     "quick", max_examples=_FEW, deadline=None, database=None, print_blob=True, suppress_health_check=_UNSTEADY
@@ -31,9 +30,7 @@ settings.load_profile("quick")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--seed", type=int, default=1, metavar="N", help="What is drawn at random follows from it."
-    )
+    parser.addoption("--seed", type=int, default=1, metavar="N", help="the seed of all random numbers")
 
 
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis looks at its own option
@@ -64,7 +61,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def chance(request: pytest.FixtureRequest) -> random.Random:
-    """Give a generator of random numbers that is seeded for this test."""
+    """Return a generator of random numbers that is seeded for this test."""
     return random.Random(_seed_of(request.node))
 
 
@@ -75,9 +72,7 @@ def _seed_of(item: pytest.Item) -> str:
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
-    gc.set_threshold(
-        10_000
-    )  # new objects between two collections of the youngest; Python's own number is 700
+    gc.set_threshold(10_000)  # new objects between two collections of the youngest; Python's default is 700
     gc.enable()
 
 
@@ -88,7 +83,7 @@ def _modules_of_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 
 def forget_modules(folder: Path) -> None:
-    """Let the modules that were imported from a folder be imported anew."""
+    """Forget the modules that were imported from a folder, so that the next import runs them again."""
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None)).startswith(f"{folder}{os.sep}"):
             del sys.modules[name]

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,24 +84,25 @@ def _of_connect() -> SparkSession:
 
 @dataclass(frozen=True)
 class Workplace:
-    """A folder in which commands are run, in this process and in the session that is there."""
+    """A folder in which commands run, in this process and on the session of the tests."""
 
     path: Path
     spark: SparkSession
 
     def consistent(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end, with these variables and none of its own from outside."""
-        out, err = io.StringIO(), io.StringIO()
+        """Run a command to its end with these variables, and without `CONSISTENT_` variables from outside."""
+        out, err, code = io.StringIO(), io.StringIO(), 0
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), self.at_work(**environment):
-            code = _exit_code(arguments)
+            try:
+                main(arguments)
+            except SystemExit as ended:
+                code = int(ended.code or 0)
         return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
     @contextlib.contextmanager
     def at_work(self, **variables: str) -> Iterator[None]:
-        """Let what is called work here; whoever starts a session gets the one that is there."""
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("CONSISTENT_")
-        }
+        """Context manager in which commands work in the folder. Instead of starting a session, they get this one."""
+        environment = {name: os.environ[name] for name in os.environ if not name.startswith("CONSISTENT_")}
         with (
             contextlib.chdir(self.path),
             patch.dict(os.environ, {**environment, "COLUMNS": "250", **variables}, clear=True),
@@ -110,9 +111,11 @@ class Workplace:
             patch.object(runtime.spark, "build_session", self._session),
             patch.object(start, "build_session", self._session),
             patch.object(type(self.spark), "stop", lambda _: None),
-            _own_modules(self.path),
         ):
-            yield
+            try:
+                yield
+            finally:
+                forget_modules(self.path)  # the next command is like a process of its own
 
     def _session(self, *_: object, **__: object) -> SparkSession:
         return self.spark
@@ -120,24 +123,7 @@ class Workplace:
 
 @pytest.fixture(scope="module")
 def workplace(_home: Path, spark: SparkSession) -> Iterator[Workplace]:
-    """Give the folder of the session, which is empty, to the tests of a module alone."""
+    """Yield the folder of the session to the tests of one module. The folder is empty."""
     yield Workplace(_home, spark)
     for path in _home.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _exit_code(arguments: Sequence[str]) -> int:
-    try:
-        main(arguments)
-    except SystemExit as ended:
-        return int(ended.code or 0)
-    return 0
-
-
-@contextlib.contextmanager
-def _own_modules(folder: Path) -> Iterator[None]:
-    """Forget the modules of a folder afterwards, as the next command is a process of its own."""
-    try:
-        yield
-    finally:
-        forget_modules(folder)

@@ -1,9 +1,9 @@
-"""Which worker of a parallel run a test goes to: tests that share something expensive stay together.
+"""Assigns tests of a parallel run to workers: tests that share something expensive stay together.
 
-Tests with a Spark session are in two groups, jobs and commands, which share one session each. Of the quick tests both
-groups go to one worker: a second JVM would start, load its classes and warm up for twenty seconds of processor time,
-and none of them waits for long. The tests of the model share their walks, and those of a package what they build. All
-others stay with those of their file, and so with its fixtures. Those with Spark take longest, and so begin first.
+Tests with a Spark session are in two groups, jobs and commands, each of which shares a session. In a run of quick tests
+both groups go to one worker, as a second JVM costs twenty seconds of processor time to start. Tests of the model share
+their walks, and tests of packaging share distributions. All other tests stay with their file, and so with its fixtures.
+Tests with Spark take longest, so they begin first.
 """
 
 import pytest
@@ -30,12 +30,12 @@ _TOGETHER = {
 
 
 def group(path: str) -> str:
-    """Return the name of the tests with which those of a file stay together."""
+    """Return the name of the group of a file's tests, by default the path."""
     return next((name for name, begins in _TOGETHER.items() if path.startswith(begins)), path)
 
 
 class GroupScheduling(LoadScopeScheduling):
-    """Gives a worker one group after another."""
+    """Assigns whole groups to workers."""
 
     def _split_scope(self, nodeid: str) -> str:
         found = group(nodeid.partition("::")[0])

@@ -135,12 +135,7 @@ FORBIDDEN: dict[str, tuple[Callable[[Context], Any], str, str]] = {
 }
 
 ALLOWED: dict[str, Callable[[Context], Any]] = {
-    "context": lambda context: (
-        context.now,
-        context.new_guid(),
-        context.random.choice("ab"),
-        context.headers,
-    ),
+    "context": lambda given: (given.now, given.new_guid(), given.random.choice("ab"), given.headers),
     "captured": lambda context: context.capture(
         "all",
         lambda: [datetime.now(UTC).year, uuid4().hex, environ["PATH"], HERE.read_text(), random.random()],
@@ -155,11 +150,7 @@ ALLOWED: dict[str, Callable[[Context], Any]] = {
         date.fromisoformat("2026-01-01"),
     ],
     "zones": lambda context: context.now.astimezone(zoneinfo.ZoneInfo("Europe/Berlin")),
-    "told times": lambda _: (
-        time.gmtime(0),
-        time.strftime("%Y", time.gmtime(0)),
-        time.asctime(time.gmtime(0)),
-    ),
+    "told times": lambda _: (time.strftime("%Y", time.gmtime(0)), time.asctime(time.gmtime(0))),
     "own generator": lambda _: random.Random(7).random(),
     "numbered guids": lambda _: uuid.uuid5(uuid.NAMESPACE_DNS, "x"),
     "paths": lambda _: HERE.parent / "x",
