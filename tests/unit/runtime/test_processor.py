@@ -12,7 +12,7 @@ from samples.shooting_range import app as shooting_range
 from tests.unit.runtime import diary
 from tests.unit.runtime.algorithms.game import GAME
 from tests.unit.runtime.diary import delivery
-from tests.unit.runtime.tables import contents, memory_table
+from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import ToldClock, ends, made_by
 
 
@@ -89,17 +89,6 @@ def test_a_dead_letter_in_one_handler_leaves_the_other_alone():
 
     assert ends(outcomes) == ["handler_error", "processed"]
     assert log.entries == ["bell", "bell again"]
-
-
-@pytest.mark.parametrize("algorithm", ["state-based", "outbox"])
-def test_an_invalid_message_whose_business_id_no_table_can_hold_is_kept_in_the_table(algorithm):
-    table = memory_table()
-    message = delivery("m", "Write", {"diary": "d" * 600})
-
-    (outcome,) = process(diary.app, table, message, algorithm=algorithm)
-
-    assert ends([outcome]) == ["invalid_body"]
-    assert "_letters" in {partition for partition, _ in contents(table)}
 
 
 @pytest.mark.parametrize("begin", [b"", b" ", b"\r\n\t", b"\xef\xbb\xbf"])
