@@ -16,8 +16,6 @@ class Ruled(Message):
 
 
 class Announced(Message):
-    """A ruling, made public."""
-
     id: UUID
     words: str
     number: int
@@ -25,8 +23,6 @@ class Announced(Message):
 
 
 class Book(State):
-    """What a referee remembers of a lane."""
-
     rulings: int = 0
     last: str = ""
     at: datetime | None = None
@@ -39,26 +35,17 @@ class Referee(Handler[Book]):
 
     @handles(by="lane")
     def rule(self, state: Book, message: Ruled, context: Context) -> Book:
-        """Remember a ruling, and publish one or two messages about it."""
         if message.words == "fail":
             raise ValueError(message.words)
         if message.words == "nothing":
             return state
         wind = context.capture("wind", lambda: 2.5)
         for number in range(2 if message.words == "twice" else 1):
-            draw = context.random.randrange(1000) + number
-            context.publish(
-                Announced(
-                    id=context.new_guid(), words=message.words, number=draw, headers=dict(context.headers)
-                )
-            )
-        return Book(
-            rulings=state.rulings + 1,
-            last=message.words,
-            at=context.now,
-            wind=wind,
-            weight="x" * message.length,
-        )
+            draw, headers = context.random.randrange(1000) + number, dict(context.headers)
+            announced = Announced(id=context.new_guid(), words=message.words, number=draw, headers=headers)
+            context.publish(announced)
+        words, weight = message.words, "x" * message.length
+        return Book(rulings=state.rulings + 1, last=words, at=context.now, wind=wind, weight=weight)
 
 
 app = App(ShootingRange, LeaderBoard, Referee)

@@ -114,14 +114,12 @@ class Consumer:
     def __post_init__(self) -> None:
         self.published: list[Output] = []
         self.issued: dict[tuple[str, str | bytes], Envelope] = {}
-        self.processor = Processor(
-            app,
-            self.table,
-            self._publish,
-            clock=lambda: self.now,
-            algorithm=self.algorithm,  # type: ignore[arg-type]
+        options: dict[str, Any] = {
+            "clock": lambda: self.now,
+            "algorithm": self.algorithm,
             **(self.options or {}),
-        )
+        }
+        self.processor = Processor(app, self.table, self._publish, **options)
 
     async def _publish(self, output: Output) -> None:
         if self.dies_at is not None:
@@ -164,16 +162,13 @@ def _headers(headers: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def envelope(row: logs.Row) -> Envelope:
-    at = row.get("enqueued_at")
-    return Envelope.of(
-        row["message_id"],
-        row["type"],
-        row["body"],
-        business_id=row.get("business_id"),
-        sequence=row.get("sequence"),
-        enqueued_at=datetime.fromisoformat(at) if at else None,
-        headers=row.get("headers"),
-    )
+    fields = {name: row.get(name) for name in ("business_id", "sequence", "headers")}
+    at = datetime.fromisoformat(row["enqueued_at"]) if row.get("enqueued_at") else None
+    return Envelope.of(row["message_id"], row["type"], row["body"], enqueued_at=at, **fields)
+
+
+def ruling(message_id: str, words: str) -> Envelope:
+    return Envelope.of(message_id, "Ruled", json.dumps({"lane": logs.LANE, "words": words, "length": 0}))
 
 
 def processed(algorithm: str, folder: Path) -> Facts:
@@ -197,17 +192,13 @@ async def _processed(algorithm: str, store: str) -> Facts:
         outcomes = [each for row in logs.lines() for each in await consumer.take(envelope(row))]
         # A worker that dies while it publishes: its outputs are the same when the message is redelivered or swept.
         dying = Consumer(table, algorithm, consumer.now, dies_at=1)
-        last = Envelope.of(
-            "golden-30", "Ruled", json.dumps({"lane": logs.LANE, "words": "twice", "length": 0})
-        )
+        last = ruling("golden-30", "twice")
         with contextlib.suppress(ConnectionResetError):
             await dying.take(last)
         dying.dies_at, dying.now = None, dying.now + 3600 * SECOND
         swept = 0 if algorithm == "state-based" else await dying.processor.sweep(timedelta(minutes=1))
         again = await dying.take(last)
-        mended = await dying.processor.redrive(
-            Envelope.of("golden-3", "Ruled", json.dumps({"lane": logs.LANE, "words": "mended", "length": 0}))
-        )
+        mended = await dying.processor.redrive(ruling("golden-3", "mended"))
         evicted = await dying.processor.evict(timedelta(minutes=30), dry_run=True)
         return {
             "outcomes": outcomes,

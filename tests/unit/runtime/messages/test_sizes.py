@@ -18,11 +18,10 @@ from runtime.dead_letters import Selection, find_letters
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope, Envelopes
-from runtime.messages.outcome import Outcome, Outcomes, Reason, dead_letter
-from runtime.messages.parsing import Prepared, prepare_all, unroutable
+from runtime.messages.outcome import Outcome, Reason, dead_letter
+from runtime.messages.parsing import Prepared, prepare_all
 from runtime.messages.sizes import Excess, MessageLimits, find_excesses, is_note, is_too_deep
 from runtime.spark.worker.job import FoldJob
-from runtime.spark.worker.outcomes import OutcomeWriter
 from tests.support.routed import routed
 
 SMALL = MessageLimits(body=100, headers=50, outputs=3, output_bytes=200, error=300, depth=10)
@@ -257,16 +256,3 @@ def test_a_limit_is_a_number_that_something_fits_in_and_nobody_reads_deeper_than
         MessageLimits(depth=201)
     assert MessageLimits().described() == ""
     assert MessageLimits(**{field: 7}).described() == f", max_{field}=7"
-
-
-@pytest.mark.parametrize("sign", ["x", "ä", "\x01", '"'])
-def test_outcomes_of_refused_deliveries_leave_in_batches_of_bounded_size(sign):
-    writer = OutcomeWriter()
-    refused = [unroutable(Envelope(f"m-{number}", "Unheard", sign * 500_000), None) for number in range(40)]
-    writer.add(Outcomes.of(refused))
-
-    rows = 0
-    while rows < len(refused):
-        batch = writer.flush()
-        rows += batch.num_rows
-        assert batch.nbytes < 9 * 2**20

@@ -54,10 +54,8 @@ def diaries() -> str:
 def test_a_version_has_all_that_is_recorded(diaries):
     (row,) = read_versions(diaries, "states").to_pylist()
 
-    assert row["message_id"] == "line"
-    assert (row["batch"], row["batch_number"]) == ("night", 1)
-    assert dict(row["headers"]) == {"from": "me"}
-    assert dict(row["captured"]) == {"sky": '"blue"'}
+    assert (row["message_id"], row["batch"], row["batch_number"]) == ("line", "night", 1)
+    assert (dict(row["headers"]), dict(row["captured"])) == ({"from": "me"}, {"sky": '"blue"'})
     assert row["before"] == '{"lines":[],"words":[],"weight":0.0}'
     assert row["after"] == '{"lines":["line"],"words":["line"],"weight":0.0}'
     assert row["now"] == datetime(2026, 1, 1, tzinfo=UTC)
@@ -78,9 +76,9 @@ def test_a_body_that_is_no_text_is_shown_as_json():
 def test_with_an_app_states_are_structs_of_the_model(games):
     found = read_state(games, "games", handler="ShootingRange", app=shooting_range)
 
-    assert pa.types.is_struct(found.schema.field("state").type)
-    assert {frozenset(each) for each in found["state"].to_pylist()} == {
-        frozenset({"target_position", "number_of_attempts"})
+    assert found.schema.field("state").type.num_fields == 2
+    assert {tuple(sorted(each)) for each in found["state"].to_pylist()} == {
+        ("number_of_attempts", "target_position")
     }
     versions = read_versions(games, "games", handler="ShootingRange", app=shooting_range)
     assert {"target_position": 40, "number_of_attempts": 1} in versions["after"].to_pylist()
@@ -89,12 +87,10 @@ def test_with_an_app_states_are_structs_of_the_model(games):
 def test_lists_sets_and_numbers_of_a_model_have_types_of_their_own(diaries):
     found = read_versions(diaries, "states", handler="Diary", app=diary.app)
 
-    type_ = found.schema.field("after").type
-    assert {type_.field(at).name: str(type_.field(at).type) for at in range(type_.num_fields)} == {
-        "lines": "list<item: string>",
-        "words": "list<item: string>",
-        "weight": "double",
-    }
+    of_list = "list<item: string>"
+    assert (
+        str(found.schema.field("after").type) == f"struct<lines: {of_list}, words: {of_list}, weight: double>"
+    )
     assert found["after"].to_pylist() == [{"lines": ["line"], "words": ["line"], "weight": 0.0}]
 
 
