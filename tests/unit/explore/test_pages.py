@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qsl
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -261,9 +262,19 @@ def test_causes_and_outputs_are_found_in_other_batches(tmp_path, open_explorer):
         assert found["window"] == ["night-4", "night-1"]
 
 
+def join_parts(explored, batch, **how):
+    """Write the outcomes of the first round of a batch into one file."""
+    first, *others = (Path(explored.out) / f"batch_id={batch}" / "round=0").glob("*.parquet")
+    pq.write_table(pa.concat_tables(map(pq.read_table, (first, *others))), first, **how)
+    for file in others:
+        file.unlink()
+
+
 def test_a_graph_says_where_it_is_cut(tmp_path, open_explorer, monkeypatch):
     explored = Explored(tmp_path)
     _, shots, hits = cascaded_apart(explored)
+    for number in range(1, 5):
+        join_parts(explored, f"night-{number}")
     browser = open_explorer(explored)
     monkeypatch.setattr(reading, "_MOST", reading._PER_PART + 2)
     monkeypatch.setattr(Part, "may_have", lambda *_: True)
@@ -284,8 +295,7 @@ def test_a_search_continues_where_it_stopped(tmp_path, open_explorer, monkeypatc
     explored.batch([fire(game, game, 40, "StartNewRound") for game in range(1, 9)], rounds=1)
     for number in range(1, 4):
         explored.batch([fire(game, game, 40, "StartNewRound") for game in range(1, 9)], rounds=1)
-        (file,) = (Path(explored.out) / f"batch_id=night-{number + 1}" / "round=0").glob("*.parquet")
-        pq.write_table(pq.read_table(file), file, row_group_size=2)
+        join_parts(explored, f"night-{number + 1}", row_group_size=2)
     monkeypatch.setattr(reading, "_MOST", 3 * (reading._PER_PART + 2))
     monkeypatch.setattr(Part, "may_have", lambda *_: True)
     browser, query, statuses = open_explorer(explored), {"id": fire(1, 1, 1).message_id}, []
