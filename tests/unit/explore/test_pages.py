@@ -285,6 +285,7 @@ def test_a_graph_says_where_it_is_cut(tmp_path, open_explorer, monkeypatch):
     assert found["graph"] == []
     assert found["limits"] == ["Causes are searched as far as batch night-2, round 0."]
     assert "Outputs are searched as far as batch night-4, round 0." in below
+    monkeypatch.undo()
     monkeypatch.setattr(reading, "_BREADTH", 0)
     id_ = shots[0].envelope.message_id
     assert f"Outputs of {id_}: 0 of 1." in browser.json("message", id=id_)["limits"]
