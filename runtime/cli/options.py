@@ -76,7 +76,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def only(*names: str) -> frozenset[str]:
-    """Annotate a parameter with the fields of its dataclass that the command uses. Others keep their defaults."""
+    """Annotate a parameter with the fields of its dataclass that a command uses. Other fields keep their defaults."""
     return frozenset(names)
 
 

@@ -383,7 +383,7 @@ class _Search:
 
 
 def outcomes_of_batch(place: Place, chosen: Mapping[str, Any], after: str) -> Found:
-    """Count the outcomes of a batch, and list a page of those that match `chosen`. `after` is the `next` of a page.
+    """Count the outcomes of a batch, and list a page of the outcomes that match `chosen`. `after` is a page's `next`.
 
     `next` is the number of a part, and the number of a matching outcome in this part. Raises `UsageError` for other
     text.

@@ -106,7 +106,7 @@ _SERVE = [sys.executable, "-m", "runtime", "serve", *shlex.split(_OPTIONS)]
 
 
 def run_live(url: str, folder: Path) -> None:
-    """Start `consistent serve`, send it all orders, and print what each customer is told. Ends after the last order.
+    """Start `consistent serve`, send it all orders, and print the texts for customers. Ends after the last order.
 
     Outputs for handlers return to `consistent serve`: through a pipe, or through topics of Kafka in transactions.
     """

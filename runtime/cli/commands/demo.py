@@ -173,7 +173,7 @@ class _Story:
         self.screen.show("", make_table("Both runs are the same", ("", "first", "second"), rows))
 
     def show_best(self) -> None:
-        """Show the leader board, and what to try next."""
+        """Show the leader board, and commands to try next."""
         scores = on_table(STATES, _best_scores)
         self.document["leader_board"] = scores
         where, game = f"--store {STATES.store} --table {TABLE}", scores[0]["game"]

@@ -38,7 +38,7 @@ _OF_STREAM = (
 
 @dataclass(frozen=True)
 class DeadLetterChoices:
-    """How many dead letters a batch may have, and what happens if it has more."""
+    """The limit of dead letters in a batch, and whether a batch over the limit is published."""
 
     max_dead_letters: DeadLetterLimit | None = option(
         "Exit with code 3 if there are more dead letters than N, or than P% of the deliveries.",

@@ -150,6 +150,7 @@ def test_without_a_batch_all_unpublished_outputs_are_published_in_the_order_of_b
         return {each["batch_id"] for each in listed if not each["publications"]}
 
     assert unpublished() == {"z", "m", "y", "a"}
+    assert consistent(*publish, "--letters", "--json").document == {"batches": []}
     first = consistent(*publish, "--json")
     sent = (tmp_path / "sent").read_text().splitlines()
     assert (first.code, [each["batch_id"] for each in first.document["batches"]]) == (3, ["z", "y"])
@@ -161,6 +162,7 @@ def test_without_a_batch_all_unpublished_outputs_are_published_in_the_order_of_b
     again, letters = consistent(*publish, "--json"), consistent(*publish, "--letters", "--json")
     (tmp_path / "mended").touch()
     redriven, after = consistent(*publish, "--redrive", "--json"), consistent(*publish, "--json")
+    assert "no outputs that ordered:send rejected" in consistent(*publish, "--letters").out
 
     assert [each.code for each in (again, letters, redriven, after)] == [3, 0, 0, 0]
     assert [each.document["batches"][0]["batch_id"] for each in (again, letters, redriven)] == ["y"] * 3
