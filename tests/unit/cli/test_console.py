@@ -23,6 +23,7 @@ from runtime.cli.console import (
     visible_json,
 )
 from tests.support.consumer import Consumer
+from tests.support.logs import GAME
 from tests.unit.cli.stores import NOW, ON_STORE, on_store
 
 HOSTILE = {
@@ -119,6 +120,24 @@ def test_a_table_in_a_pipe_keeps_ids_whole(store, tmp_path):
     rows = [line.split() for line in done.stdout.splitlines()[3:]]
 
     assert [len(row[1]) for row in rows] == [36] * 3
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["show"], ["show", "ShootingRange", GAME], ["show", "--stats"], ["sql", "@window"], ["letters"]],
+    ids=" ".join,
+)
+def test_a_table_fits_80_columns_and_wraps_long_ids(consistent, hostile, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    lines = consistent(command[0], *ON_STORE, *command[1:]).out.splitlines()
+
+    assert max(map(len, lines)) <= 80
+    assert "…" not in "".join(lines)
+    if command == ["show"]:
+        (heads,) = [line for line in lines if "business id" in line]
+        column = slice(heads.index("business id"), heads.index("versions"))
+        assert GAME in "".join(line[column].strip() for line in lines)
 
 
 def test_numbers_have_their_nouns_in_the_right_form():
