@@ -15,18 +15,8 @@ from tests.plugins.spark import Workplace
 from tests.unit.cli.shapes import document_of
 
 ON_STORE = ["--store", "sqlite:///store.db"]
-RUN = [
-    "run",
-    "--app",
-    "bank:app",
-    "--messages",
-    "log.jsonl",
-    "--out",
-    "outcomes",
-    "--master",
-    "local[2]",
-    *ON_STORE,
-]
+RUN = ["run", "--app", "bank:app", "--messages", "log.jsonl", "--out", "outcomes"]
+RUN += ["--master", "local[2]", *ON_STORE]
 
 pytestmark = [
     pytest.mark.timeout(600),

@@ -17,15 +17,8 @@ from tests.plugins.spark import Workplace
 from tests.plugins.telemetry import samples
 
 WHERE = ["--app", "bank:app", "--store", "sqlite:///store.db", "--out", "outcomes"]
-TO = [
-    "--publish",
-    "sqlite:///published.db",
-    "--metrics-file",
-    "bank.prom",
-    "--master",
-    "local[2]",
-    "--cascade",
-]
+TO = ["--publish", "sqlite:///published.db", "--metrics-file", "bank.prom"]
+TO += ["--master", "local[2]", "--cascade"]
 JSON = {"CONSISTENT_LOG_FORMAT": "json"}
 
 
@@ -99,16 +92,8 @@ def test_a_metrics_file_in_no_folder_is_refused(workplace: Workplace):
 
 
 def test_a_consumer_answers_metrics_and_logs_events(tmp_path: Path):
-    command = [
-        sys.executable,
-        "-m",
-        "runtime",
-        "serve",
-        "--app",
-        "tests.serve_kills.apps:app",
-        "--from",
-        "stdin:",
-    ]
+    command = [sys.executable, "-m", "runtime", "serve", "--app", "tests.serve_kills.apps:app"]
+    command += ["--from", "stdin:"]
     command += ["--store", f"sqlite:///{tmp_path}/store.db", "--table", "accounts", "--health-port", "0"]
     where: dict[str, Any] = {
         "cwd": REPOSITORY,

@@ -16,16 +16,8 @@ from runtime.messages.sizes import MessageLimits
 from runtime.spark import batch
 from tests.unit.cli.stores import ON_STORE, on_store
 
-RUN = [
-    "run",
-    "--app",
-    "samples.shooting_range:app",
-    "--messages",
-    "s3a://shelf/log.jsonl",
-    *ON_STORE,
-    "--out",
-    "out",
-]
+LOG = ["--messages", "s3a://shelf/log.jsonl"]
+RUN = ["run", "--app", "samples.shooting_range:app", *LOG, "--out", "out", *ON_STORE]
 
 
 @pytest.fixture
