@@ -18,10 +18,8 @@ ON_STORE = ["--store", "sqlite:///store.db"]
 RUN = ["run", "--app", "bank:app", "--messages", "log.jsonl", "--out", "outcomes"]
 RUN += ["--master", "local[2]", *ON_STORE]
 
-pytestmark = [
-    pytest.mark.timeout(600),
-    pytest.mark.thorough,
-]  # some commands start Spark in a separate process
+# Some commands start Spark in a separate process.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.thorough]
 
 
 @pytest.fixture(scope="module")
