@@ -26,7 +26,7 @@ from runtime.versions import limits
 from tests.unit.runtime.accidents import pause
 from tests.unit.runtime.algorithms.world import ALGORITHMS
 from tests.unit.runtime.dead_letters.post import DAMAGED, PostOffice, app, parcel
-from tests.unit.runtime.maintenance.overtaken import Step, overtaken
+from tests.unit.runtime.maintenance.test_forgetting import Step, overtaken
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import copy_of, memory_table, rows
 from tests.unit.runtime.worker import DAY, HOUR, NOW, ToldClock, Worker, ends

@@ -112,12 +112,13 @@ def test_what_a_single_message_has_left_is_finished_by_a_batch_and_left_by_an_ea
 
 
 @every_outbox
-def test_a_sweep_leaves_a_batch_alone_that_has_not_ended(died):
+def test_a_sweep_and_another_batch_leave_a_batch_alone_that_has_not_ended(died):
     sweep = Batch(died.world, "sweep", open_batches=open_batches("died"))
 
     assert sweep.unfinished(LATER) == []
     assert drive(died.world.worker().sweep()) == 0
-    assert died.world.garbage() != []
+    Batch(died.world, "other").run(*SIDE_BY_SIDE)
+    assert pending(died.world) == 3
 
 
 @every_outbox

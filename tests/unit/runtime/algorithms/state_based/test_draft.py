@@ -40,8 +40,10 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_does_not_fit_a_transaction_is_forgotten_and_folded_again(sizes, room):
     # The size of a run is known only once it is compressed, so a part may turn out to be too large.
     messages = [write("x" * size + str(number), f"m-{number}") for number, size in enumerate(sizes)]
-    messages = [copy for message in messages for copy in (message, message)]
+    messages = [*(copy for message in messages for copy in (message, message)), write("known")]
     whole, parted = memory_table(), memory_table()
+    for table in (whole, parted):
+        Worker(table, batch="earlier").process(write("known"))
     expected = Worker(whole).process(*messages)
 
     with pytest.MonkeyPatch.context() as patch:
