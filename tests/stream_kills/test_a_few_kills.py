@@ -9,6 +9,7 @@ from tests.stream_kills.world import EACH_ALONE, Driver, Shape, World
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(540)
 @pytest.mark.parametrize("options", [["--kills", "1"], ["--kafka", "--kills", "10"]])
 def test_a_stream_that_is_killed_ends_as_an_undisturbed_one(capsys, tmp_path, options):
     assert main([*options, "--seed", "2", "--results", str(tmp_path), "--dry"]) == 0

@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple, Self, cast
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +33,7 @@ from samples.shooting_range.log import generate
 from tests.faults.compared import Found, look
 from tests.plugins.spark import QUICK
 from tests.stream_kills.apps import first, second
-from tests.support.campaigns import ROOT, children
+from tests.support.campaigns import ROOT, children, wait_until
 from tests.support.clocks import FrozenClock
 
 NOW = FrozenClock.at("2026-03-01T12:00:00")
@@ -223,9 +223,17 @@ class KafkaWorld(World):
 
     def _ends(self) -> list[int]:
         client = Consumer({"bootstrap.servers": self.broker, "group.id": "ends"})
+        places = [TopicPartition(self.topic, number) for number in range(2)]
+        ends: list[int] = []
+
+        def are_known() -> bool:
+            with suppress(KafkaException):  # a new topic has no leader at first
+                ends[:] = [client.get_watermark_offsets(place, timeout=30)[1] for place in places]
+            return bool(ends)
+
         try:
-            places = (TopicPartition(self.topic, number) for number in range(2))
-            return [client.get_watermark_offsets(place, timeout=30)[1] for place in places]
+            assert wait_until(are_known, 60)
+            return ends
         finally:
             client.close()
 

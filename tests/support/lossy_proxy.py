@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from enum import Enum
+from io import BytesIO
 from typing import Any
 
 import aiohttp
@@ -70,8 +71,9 @@ class LossyProxy:
     async def _forward(self, request: web.BaseRequest) -> web.Response:
         headers = {name: value for name, value in request.headers.items() if name.lower() in _FORWARDED}
         url = URL(f"{self._target.origin()}{request.raw_path}", encoded=True)
-        body = await request.content.read()  # however large
-        async with self._session.request(request.method, url, headers=headers, data=body or None) as found:
+        content = await request.content.read()
+        body = BytesIO(content) if content else None  # large bytes would be warned of
+        async with self._session.request(request.method, url, headers=headers, data=body) as found:
             kept = {
                 name: value for name, value in found.headers.items() if name.lower() not in _OF_CONNECTION
             }
