@@ -77,12 +77,6 @@ def handles(*, by: str, revision: int = 1) -> Mark:
     return mark
 
 
-def mark_of(method: object) -> HandlerMark | None:
-    """Return the mark that `@handles` left on a method, or None if the attribute is not marked."""
-    mark = getattr(method, _MARK, None)
-    return mark if isinstance(mark, HandlerMark) else None
-
-
 class Handler(Generic[S]):
     """Base class of handlers, which hold the rules of one kind of business object. `S` is the type of its state.
 
@@ -192,16 +186,14 @@ def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tu
         if isinstance(alias, AliasPath | AliasChoices):
             raise AppError(f"{where}: the field {name} of the business id has several aliases: give it one.")
         wire.append(alias or name)
-        is_strict = bool(model.model_config.get("strict")) or any(
-            isinstance(mark, Strict) and mark.strict for mark in field.metadata
-        )
+        strict = [mark.strict for mark in field.metadata if isinstance(mark, Strict)]
+        is_strict = bool(model.model_config.get("strict")) or any(strict)
         model = resolve_alias(field.annotation)
     kind = {str: KeyKind.TEXT, UUID: KeyKind.UUID, int: KeyKind.INTEGER if is_strict else None}.get(model)
     if kind is None:
-        raise AppError(
-            f"{where}: {message_type.__name__}.{by} is a {getattr(model, '__name__', model)}: a business id must be a "
-            f"str, a UUID or a strict int: write {name}: {'StrictInt' if model is int else 'str'}."
-        )
+        problem = f"{where}: {message_type.__name__}.{by} is a {getattr(model, '__name__', model)}"
+        write = f"{name}: {'StrictInt' if model is int else 'str'}"
+        raise AppError(f"{problem}: a business id must be a str, a UUID or a strict int: write {write}.")
     return tuple(wire), kind
 
 
@@ -283,11 +275,12 @@ class HandlerDefinition:
             advice = "Remove its __init__: a handler keeps nothing between messages."
             raise AppError(f"{self.handler_type.__name__}() failed: {error}. {advice}") from error
         methods = {name: getattr(self.handler_type, name) for name in dir(self.handler_type)}
-        marked = {name: (method, mark) for name, method in methods.items() if (mark := mark_of(method))}
+        marked = {name: method for name, method in methods.items() if hasattr(method, _MARK)}
         with problems.collected():
             if not marked:
                 raise AppError(f"{self.name} handles no message: mark its methods with @handles(by=...).")
-        for attribute, (function, mark) in marked.items():
+        for attribute, function in marked.items():
+            mark: HandlerMark = getattr(function, _MARK)
             with problems.collected():
                 message_type = message_type_of(function, self.state_type)
                 with problems.collected():
@@ -311,9 +304,8 @@ class HandlerDefinition:
         if mark.revision in revisions:
             both = f"{revisions[mark.revision].__name__} and {method.__name__}"
             write = f'@handles(by="{mark.by}", revision={max(revisions) + 1}) above the newer of {both}'
-            raise AppError(
-                f"{self.name} has two methods for {name}, revision {mark.revision}: write {write}."
-            )
+            problem = f"{self.name} has two methods for {name}, revision {mark.revision}"
+            raise AppError(f"{problem}: write {write}.")
         if other and (other.path != path or other.message_type is not message_type):
             raise AppError(f"{self.name}: all revisions for {name} must take the same type and `by`.")
         revisions[mark.revision] = method
@@ -357,9 +349,8 @@ def settle(  # noqa: PLR0917 - called for each message: by position, which is fa
 
 
 def _changed(handler: HandlerDefinition) -> InputStateChangedError:
-    return InputStateChangedError(
-        f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
-    )
+    advice = "return a changed copy, state.model_copy(update=...)"
+    return InputStateChangedError(f"{handler.name} mutated its input state: {advice}.")
 
 
 class App:

@@ -199,9 +199,7 @@ class GuardedDate(_Constructor, _date, metaclass=_Proxy):  # type: ignore[misc, 
 
     original = _date
     today = _guarded_method("today", CLOCK)
-    fromtimestamp = _guarded_method(
-        "fromtimestamp", "use datetime.fromtimestamp() with a time zone, such as datetime.UTC"
-    )
+    fromtimestamp = _guarded_method("fromtimestamp", "use datetime.fromtimestamp() with a time zone")
 
 
 class GuardedDatetime(_Constructor, _datetime, metaclass=_Proxy):  # type: ignore[misc, valid-type]
