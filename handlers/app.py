@@ -31,7 +31,7 @@ _MARK = "__handles__"
 
 @dataclass(frozen=True, slots=True)
 class HandlerMark:
-    """The mark of a handler method: the path of the business id in the message, and the revision."""
+    """The arguments of `@handles`: the path of the business id in the message, and the revision."""
 
     by: str
     revision: int
@@ -125,7 +125,7 @@ class Route:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the message type on the wire: the current one and the aliases."""
+        """The names of the message type on the wire: the current name, then the aliases."""
         return (message_name(self.message_type), *message_aliases(self.message_type))
 
     def business_id(self, message: Message) -> str:
@@ -215,7 +215,7 @@ class Problems:
             self._errors.append(error)
 
     def check(self) -> None:
-        """Raise one `AppError` for all collected errors, if any."""
+        """Raise one `AppError` with the sentences of all collected errors. No-op if there are none."""
         sentences = dict.fromkeys(each for error in self._errors for each in error.args)
         if self._errors:
             raise AppError(*sentences) from self._errors[0].__cause__
@@ -385,7 +385,7 @@ class App:
         return tuple(definition.handler_type for definition in self.handlers.values())
 
     def keyed(self, draw_key: bytes | None) -> App:
-        """Return the app for a table whose draws are keyed with this secret. If it is None, they are not keyed."""
+        """Return the app with draws that are keyed with this secret. If `draw_key` is None, draws are plain."""
         if draw_key == self.draw_key:
             return self
         return _made(type(self), self.handler_types, self.name, draw_key)

@@ -336,7 +336,7 @@ JSON = ConfigDict(
     ser_json_inf_nan="constants",
     hide_input_in_errors=False,
 )
-"""The configuration of messages and states, which add `frozen=True` themselves, for pydantic's mypy plugin."""
+"""The configuration of messages and states. Both add `frozen=True` themselves, where pydantic's mypy plugin sees it."""
 
 _SHOWN = 20
 
@@ -604,7 +604,7 @@ def unpack(
 
 
 def is_deeper(value: Any, depth: int) -> bool:  # noqa: ANN401 - what was unpacked
-    """Return whether lists and dicts are nested deeper than `depth`."""
+    """Return whether lists and dicts in an unpacked value are nested deeper than `depth`."""
     level: list[Any] = [[value]]
     for _ in range(depth + 1):
         level = [

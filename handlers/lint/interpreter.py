@@ -394,8 +394,8 @@ class Interpreter(Scope):
             if isinstance(external, str) and (called(external) or external == "random.Random"):
                 self.call((External(external),), arguments, node)
         if class_.is_record:
-            given = frozenset(() if arguments.is_open else dict(arguments.named))
-            library.check_model(class_, given, nested=False)
+            given_fields = frozenset(() if arguments.is_open else dict(arguments.named))
+            library.check_model(class_, given_fields, nested=False)
         return made
 
 

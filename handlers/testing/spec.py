@@ -33,7 +33,7 @@ FAILURES = (Exception, SystemExit)
 
 
 class HandlerResult(NamedTuple):
-    """The result of one call of a handler, with the next state encoded."""
+    """The result of one call of a handler. `after` is the next state as JSON."""
 
     after: bytes
     published: tuple[Published, ...]
@@ -148,7 +148,7 @@ class StubbedContext(Context):
         return super().capture(name, (lambda: stubs[name]) if name in stubs else function)
 
     def publish(self, message: Message, *, headers: Mapping[str, str] | None = None) -> None:
-        """Publish a message and keep it."""
+        """Publish a message, and keep it in `messages` as a receiver would decode it."""
         super().publish(message, headers=headers)
         self.messages.append(_round_trip(message))
 

@@ -44,7 +44,7 @@ class Environment:
         self.consistent = folder / "bin" / "consistent"
 
     def install(self, *what: str, folder: Path | None = None) -> None:
-        options = ["--quiet", "--no-input", "-c", REPOSITORY / "constraints.txt"]
+        options = ["--quiet", "--no-input", "-c", str(REPOSITORY / "constraints.txt")]
         self.run(self.python, "-m", "pip", "install", *options, *what, folder=folder)
 
     def packages(self) -> set[str]:
