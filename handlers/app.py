@@ -31,7 +31,7 @@ _MARK = "__handles__"
 
 @dataclass(frozen=True, slots=True)
 class HandlerMark:
-    """The mark of a handler method: the path of the business id in the message, and the revision."""
+    """The arguments of `@handles`: the path of the business id in the message, and the revision."""
 
     by: str
     revision: int
@@ -75,12 +75,6 @@ def handles(*, by: str, revision: int = 1) -> Mark:
         return method
 
     return mark
-
-
-def mark_of(method: object) -> HandlerMark | None:
-    """Return the mark that `@handles` left on a method, or None if the attribute is not marked."""
-    mark = getattr(method, _MARK, None)
-    return mark if isinstance(mark, HandlerMark) else None
 
 
 class Handler(Generic[S]):
@@ -131,7 +125,7 @@ class Route:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the message type on the wire: the current one and the aliases."""
+        """The names of the message type on the wire: the current name, then the aliases."""
         return (message_name(self.message_type), *message_aliases(self.message_type))
 
     def business_id(self, message: Message) -> str:
@@ -192,16 +186,14 @@ def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tu
         if isinstance(alias, AliasPath | AliasChoices):
             raise AppError(f"{where}: the field {name} of the business id has several aliases: give it one.")
         wire.append(alias or name)
-        is_strict = bool(model.model_config.get("strict")) or any(
-            isinstance(mark, Strict) and mark.strict for mark in field.metadata
-        )
+        strict = [mark.strict for mark in field.metadata if isinstance(mark, Strict)]
+        is_strict = bool(model.model_config.get("strict")) or any(strict)
         model = resolve_alias(field.annotation)
     kind = {str: KeyKind.TEXT, UUID: KeyKind.UUID, int: KeyKind.INTEGER if is_strict else None}.get(model)
     if kind is None:
-        raise AppError(
-            f"{where}: {message_type.__name__}.{by} is a {getattr(model, '__name__', model)}: a business id must be a "
-            f"str, a UUID or a strict int: write {name}: {'StrictInt' if model is int else 'str'}."
-        )
+        problem = f"{where}: {message_type.__name__}.{by} is a {getattr(model, '__name__', model)}"
+        write = f"{name}: {'StrictInt' if model is int else 'str'}"
+        raise AppError(f"{problem}: a business id must be a str, a UUID or a strict int: write {write}.")
     return tuple(wire), kind
 
 
@@ -223,7 +215,7 @@ class Problems:
             self._errors.append(error)
 
     def check(self) -> None:
-        """Raise one `AppError` for all collected errors, if any."""
+        """Raise one `AppError` with the sentences of all collected errors. No-op if there are none."""
         sentences = dict.fromkeys(each for error in self._errors for each in error.args)
         if self._errors:
             raise AppError(*sentences) from self._errors[0].__cause__
@@ -283,11 +275,12 @@ class HandlerDefinition:
             advice = "Remove its __init__: a handler keeps nothing between messages."
             raise AppError(f"{self.handler_type.__name__}() failed: {error}. {advice}") from error
         methods = {name: getattr(self.handler_type, name) for name in dir(self.handler_type)}
-        marked = {name: (method, mark) for name, method in methods.items() if (mark := mark_of(method))}
+        marked = {name: method for name, method in methods.items() if hasattr(method, _MARK)}
         with problems.collected():
             if not marked:
                 raise AppError(f"{self.name} handles no message: mark its methods with @handles(by=...).")
-        for attribute, (function, mark) in marked.items():
+        for attribute, function in marked.items():
+            mark: HandlerMark = getattr(function, _MARK)
             with problems.collected():
                 message_type = message_type_of(function, self.state_type)
                 with problems.collected():
@@ -311,9 +304,8 @@ class HandlerDefinition:
         if mark.revision in revisions:
             both = f"{revisions[mark.revision].__name__} and {method.__name__}"
             write = f'@handles(by="{mark.by}", revision={max(revisions) + 1}) above the newer of {both}'
-            raise AppError(
-                f"{self.name} has two methods for {name}, revision {mark.revision}: write {write}."
-            )
+            problem = f"{self.name} has two methods for {name}, revision {mark.revision}"
+            raise AppError(f"{problem}: write {write}.")
         if other and (other.path != path or other.message_type is not message_type):
             raise AppError(f"{self.name}: all revisions for {name} must take the same type and `by`.")
         revisions[mark.revision] = method
@@ -357,9 +349,8 @@ def settle(  # noqa: PLR0917 - called for each message: by position, which is fa
 
 
 def _changed(handler: HandlerDefinition) -> InputStateChangedError:
-    return InputStateChangedError(
-        f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
-    )
+    advice = "return a changed copy, state.model_copy(update=...)"
+    return InputStateChangedError(f"{handler.name} mutated its input state: {advice}.")
 
 
 class App:
@@ -394,7 +385,7 @@ class App:
         return tuple(definition.handler_type for definition in self.handlers.values())
 
     def keyed(self, draw_key: bytes | None) -> App:
-        """Return the app for a table whose draws are keyed with this secret. If it is None, they are not keyed."""
+        """Return the app with draws that are keyed with this secret. If `draw_key` is None, draws are plain."""
         if draw_key == self.draw_key:
             return self
         return _made(type(self), self.handler_types, self.name, draw_key)

@@ -299,17 +299,13 @@ def _find_odd(
         or (bytes in parts and any(model.model_config.get("ser_json_bytes") != "base64" for model in models))
     ):
         return {}
-    return {
-        model: (
-            len(model.model_fields),
-            tuple(
-                name
-                for name, field in model.model_fields.items()
-                if any(_may_be_odd(part, model.model_config) for part in _parts(field.annotation))
-            ),
-        )
-        for model in models
-    }
+
+    def odd_fields(model: type[BaseModel]) -> Iterator[str]:
+        for name, field in model.model_fields.items():
+            if any(_may_be_odd(part, model.model_config) for part in _parts(field.annotation)):
+                yield name
+
+    return {model: (len(model.model_fields), tuple(odd_fields(model))) for model in models}
 
 
 def _exact(value: Any) -> Any:  # noqa: ANN401 - any field value
@@ -325,9 +321,8 @@ def _exact(value: Any) -> Any:  # noqa: ANN401 - any field value
             return isinstance(value, float), str(value)  # distinguishes -0.0, and NaN equals itself
         case datetime() | time():
             zone = value.tzinfo
-            is_fixed = (
-                zone is None or zone.utcoffset(None) is not None
-            )  # else a later time has another offset
+            # In other zones, a later time may have another offset.
+            is_fixed = zone is None or zone.utcoffset(None) is not None
             return value.replace(tzinfo=None, fold=0), zone is None, value.utcoffset(), is_fixed
         case bool() | Enum():
             return type(value), value
@@ -341,7 +336,7 @@ JSON = ConfigDict(
     ser_json_inf_nan="constants",
     hide_input_in_errors=False,
 )
-"""The configuration of messages and states, which add `frozen=True` themselves, for pydantic's mypy plugin."""
+"""The configuration of messages and states. Both add `frozen=True` themselves, where pydantic's mypy plugin sees it."""
 
 _SHOWN = 20
 
@@ -380,10 +375,11 @@ class Codec(Generic[M]):
     `encode` returns JSON. Fields are in declared order, and sets are sorted by the bytes of their members. `encode`
     raises `CodecError` for unknown or missing fields, which `model_copy(update=...)` allows, and for a model that does
     not decode to itself. `decode` raises pydantic's `ValidationError`. `plain` is None unless the type is plain.
+    `exact` writes the Decimals in a body as text with all digits; it is None if the type has no Decimals.
     """
 
-    __slots__ = ("_decimals", "_fields", "_has_odd", "_odd", "_read", "_sorted", "decode", "encode", "model_type",
-                 "plain", "serialize")  # fmt: skip
+    __slots__ = ("_decimals", "_fields", "_has_odd", "_odd", "_read", "_sorted", "decode", "encode", "exact",
+                 "model_type", "plain", "serialize")  # fmt: skip
 
     def __init__(self, model_type: type[M]) -> None:
         self.model_type = model_type
@@ -404,13 +400,9 @@ class Codec(Generic[M]):
         self._has_odd = self._odd.get(model_type, _UNKNOWN)[1] != ()
         self.encode: Callable[[M], bytes] = self._encode_and_compare if self._has_odd else self.write
         self._read: Callable[[bytes | str], M] = model_type.__pydantic_validator__.validate_json
+        self.exact = self._with_all_digits if self._decimals else None
         self.decode = self._read_exactly if self._decimals else self._read
         self.serialize = model_type.__pydantic_serializer__.to_json
-
-    @property
-    def exact(self) -> Callable[[str | bytes], str | bytes] | None:
-        """A function that writes the Decimals in a body as text with all digits. None if the type has no Decimals."""
-        return self._with_all_digits if self._decimals else None
 
     def _with_all_digits(self, body: str | bytes) -> str | bytes:
         text = body if isinstance(body, str) else body.decode(errors="replace")
@@ -446,11 +438,11 @@ class Codec(Generic[M]):
             if not names:
                 return {*map(len, map(_fields_of, value))} == {size}
             return all(map(self._comes_back, value))
-        if kind is datetime or kind is time:  # other time zones may lose seconds, rules, or all
-            offset = None if value.tzinfo is None else value.tzinfo.utcoffset(None)
-            return value.tzinfo is None or (
-                offset is not None and offset.seconds % 60 == offset.microseconds == 0
-            )
+        if kind is datetime or kind is time:  # time zones may lose seconds, rules, or all
+            if value.tzinfo is None:
+                return True
+            offset = value.tzinfo.utcoffset(None)
+            return offset is not None and offset.seconds % 60 == offset.microseconds == 0
         if kind is float:
             return isfinite(value)
         return value.is_finite() if kind is Decimal else isinstance(value, Enum)
@@ -496,9 +488,8 @@ class Codec(Generic[M]):
         back = self.reread(encoded)
         for name, value in valid.__dict__.items():
             if _exact(value) != _exact(back.__dict__[name]):
-                raise CodecError(
-                    f"{self.model_type.__name__}.{name} would change when stored or sent: its type must survive JSON."
-                )
+                where = f"{self.model_type.__name__}.{name}"
+                raise CodecError(f"{where} would change when stored or sent: its type must survive JSON.")
         return back, encoded
 
     def _refusal(self, error: ValidationError) -> CodecError:
@@ -598,21 +589,13 @@ def unpack(
         return container
 
     limit = min(MAX_ITEMS, len(data)) if most is None else most
+    limits: dict[str, Any] = {"max_array_len": limit, "max_map_len": limit, "unicode_errors": unicode_errors}
     if len(data) > _TRUSTED_BYTES and most is None:
-        unpacker = msgpack.Unpacker(
-            max_buffer_size=len(data), max_array_len=limit, max_map_len=limit, unicode_errors=unicode_errors
-        )
+        unpacker = msgpack.Unpacker(max_buffer_size=len(data), **limits)
         unpacker.feed(data)
         unpacker.skip()
     unpacked = msgpack.unpackb(
-        data,
-        object_hook=count,
-        list_hook=count,
-        max_array_len=limit,
-        max_map_len=limit,
-        ext_hook=ext_hook,
-        unicode_errors=unicode_errors,
-        strict_map_key=strict_map_key,
+        data, object_hook=count, list_hook=count, ext_hook=ext_hook, strict_map_key=strict_map_key, **limits
     )
     # Data with fewer containers cannot be nested so deeply.
     if containers > MAX_DEPTH and is_deeper(unpacked, MAX_DEPTH + 1):
@@ -621,7 +604,7 @@ def unpack(
 
 
 def is_deeper(value: Any, depth: int) -> bool:  # noqa: ANN401 - what was unpacked
-    """Return whether lists and dicts are nested deeper than `depth`."""
+    """Return whether lists and dicts in an unpacked value are nested deeper than `depth`."""
     level: list[Any] = [[value]]
     for _ in range(depth + 1):
         level = [

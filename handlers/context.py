@@ -55,9 +55,8 @@ def new_document(content: object, media_type: str, name: str) -> NewDocument:
     if not isinstance(content, bytes):
         raise DocumentError(f"store_document() takes bytes for {name}, not a {type(content).__name__}.")
     digest = sha256(content).hexdigest()
-    return NewDocument(
-        DocumentReference(name=name, sha256=digest, size=len(content), media_type=media_type), content
-    )
+    reference = DocumentReference(name=name, sha256=digest, size=len(content), media_type=media_type)
+    return NewDocument(reference, content)
 
 
 def _check_name(text: object, what: str) -> None:
@@ -206,10 +205,8 @@ class Context:
             self.documents.append(new_document(data, media_type, f"{place}-{name}"))
             size = sum(document.reference.size for document in self.documents)
             if len(self.documents) > MAX_DOCUMENTS or size > MAX_BYTES:
-                stored, most = (
-                    f"{len(self.documents)} documents with {size:,} bytes",
-                    f"{MAX_DOCUMENTS} with {MAX_BYTES:,}",
-                )
+                stored = f"{len(self.documents)} documents with {size:,} bytes"
+                most = f"{MAX_DOCUMENTS} with {MAX_BYTES:,}"
                 raise DocumentError(f"The handler stores {stored}; for one message it can store {most}.")
             return self.documents[-1].reference.model_dump()
 
@@ -257,8 +254,6 @@ def _pack(name: str, value: Any) -> bytes:  # noqa: ANN401 - plain data of any k
         # Values that a replay could not read must fail the first time.
         unpack(packed, strict_map_key=False)
     except (TypeError, ValueError, OverflowError) as error:
-        allowed = "None, bool, int, float, str or bytes, or a list or dict of these"
-        raise CaptureError(
-            f"The value captured as {name!r} cannot be recorded: {error}. Return {allowed}."
-        ) from error
+        told = f"{error}. Return None, bool, int, float, str or bytes, or a list or dict of these."
+        raise CaptureError(f"The value captured as {name!r} cannot be recorded: {told}") from error
     return packed

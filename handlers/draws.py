@@ -120,7 +120,7 @@ class SeededRandom(random.Random):
         return self.randrange(a, b + 1)
 
     def choice(self, seq: SupportsLenAndGetItem[T]) -> T:
-        """Return an item of a sequence. Raises `IndexError` for an empty one."""
+        """Return an item of a sequence. Raises `IndexError` for an empty sequence."""
         if not len(seq):
             raise IndexError("The sequence is empty: there is no item to choose.")
         return seq[self._below(len(seq))]

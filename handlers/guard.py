@@ -67,7 +67,7 @@ _FUNCTIONS: Mapping[str, Mapping[str, str]] = {
     "os": {"urandom": RANDOM, "getrandom": RANDOM, **dict.fromkeys(_names(_ENVIRONMENT), IO)},
     "platform": dict.fromkeys(_names("node platform uname system release version machine processor"), IO),
 }
-"""Functions by module, with their alternatives. Functions that this version of Python lacks are skipped."""
+"""Guarded functions by module, each with its alternative. Functions that this version of Python lacks are skipped."""
 
 PURE_WITH: Mapping[str, int] = {"time.gmtime": 1, "time.asctime": 1, "time.strftime": 2}
 """The number of arguments with which a function does not read the clock, as one of them is the time."""
@@ -199,9 +199,7 @@ class GuardedDate(_Constructor, _date, metaclass=_Proxy):  # type: ignore[misc, 
 
     original = _date
     today = _guarded_method("today", CLOCK)
-    fromtimestamp = _guarded_method(
-        "fromtimestamp", "use datetime.fromtimestamp() with a time zone, such as datetime.UTC"
-    )
+    fromtimestamp = _guarded_method("fromtimestamp", "use datetime.fromtimestamp() with a time zone")
 
 
 class GuardedDatetime(_Constructor, _datetime, metaclass=_Proxy):  # type: ignore[misc, valid-type]

@@ -49,9 +49,8 @@ class Message(BaseModel):
         for alias in aliases:
             stable_name(alias, f"An alias of the message {cls.__qualname__}")
         if len({cls.__message_name__, *aliases}) <= len(aliases):
-            raise AppError(
-                f"{owner} is named {cls.__message_name__} and has the aliases {', '.join(aliases)}: use each name once."
-            )
+            names = f"is named {cls.__message_name__} and has the aliases {', '.join(aliases)}"
+            raise AppError(f"{owner} {names}: use each name once.")
         cls.__message_aliases__ = aliases
 
 
@@ -108,9 +107,8 @@ class StateCodec(Codec[State]):
         missing = sorted(set(range(oldest, self.version)) ^ set(self._upcasters))
         if missing or (self.version > 1 and not self._upcasters):
             steps = ", ".join(map(str, missing)) or str(self.version - 1)
-            raise AppError(
-                f"{name} has schema version {self.version}: add missing upcasters, or remove surplus ones ({steps})."
-            )
+            advice = f"add missing upcasters, or remove surplus ones ({steps})"
+            raise AppError(f"{name} has schema version {self.version}: {advice}.")
 
     def upcast(self, data: bytes, version: int) -> bytes:
         """Convert stored JSON to the current schema version. Raises `CodecError` if that is impossible."""
@@ -127,7 +125,6 @@ class StateCodec(Codec[State]):
             try:
                 fields = self._upcasters[step](fields)
             except Exception as error:
-                raise CodecError(
-                    f"The upcaster of {name} from version {step} failed: {type(error).__name__}: {error}"
-                ) from error
+                told = f"{type(error).__name__}: {error}"
+                raise CodecError(f"The upcaster of {name} from version {step} failed: {told}") from error
         return self.write(self.reread(json.dumps(fields).encode()))

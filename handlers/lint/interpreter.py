@@ -394,9 +394,8 @@ class Interpreter(Scope):
             if isinstance(external, str) and (called(external) or external == "random.Random"):
                 self.call((External(external),), arguments, node)
         if class_.is_record:
-            library.check_model(
-                class_, frozenset(() if arguments.is_open else dict(arguments.named)), nested=False
-            )
+            given_fields = frozenset(() if arguments.is_open else dict(arguments.named))
+            library.check_model(class_, given_fields, nested=False)
         return made
 
 
@@ -416,9 +415,8 @@ def _bind(parameters: ast.arguments, arguments: Arguments, scope: Scope) -> None
             owner = values.Owner.DEFAULT if isinstance(default, _MADE_ONCE) else None
             value = values.owned(outside.evaluate(default), owner)
         elif not value or all(isinstance(each, Instance) and each.of == "" for each in value):
-            value = values.owned(
-                outside.annotated(parameter.annotation), values.owner_of(value[0]) if value else None
-            )
+            owner = values.owner_of(value[0]) if value else None
+            value = values.owned(outside.annotated(parameter.annotation), owner)
         scope.names[parameter.arg] = value or ()
     if parameters.vararg:
         scope.names[parameters.vararg.arg] = collection("tuple", join(*given))

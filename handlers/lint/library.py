@@ -116,13 +116,12 @@ def iterate(value: Value, node: ast.AST) -> Value:
 
 def call_back(arguments: Arguments, given: Value, node: ast.AST, scope: Scope) -> Value:
     """Follow each function among the arguments as if called with `given`. Return the possible results."""
-    called = [
-        each
-        for each in chain.from_iterable(arguments)
-        if isinstance(each, values.Function)
-        or (isinstance(each, External) and (each.bound or rules.called(each.name)))
-    ]
-    return scope.call(tuple(called), Arguments((given,), is_open=True), node) if called else ()
+    called: Value = ()
+    for each in chain.from_iterable(arguments):
+        is_broken = isinstance(each, External) and (each.bound or rules.called(each.name))
+        if is_broken or isinstance(each, values.Function):
+            called += (each,)
+    return scope.call(called, Arguments((given,), is_open=True), node) if called else ()
 
 
 def operate(left: Value, operator: ast.AST, right: Value, node: ast.AST, scope: Scope) -> Value:
@@ -134,9 +133,8 @@ def operate(left: Value, operator: ast.AST, right: Value, node: ast.AST, scope: 
         else:
             call_special(left, (f"__{name}__",), node, right)
         return values.instance("builtins.bool")
-    special = join(
-        call_special(left, (f"__{name}__",), node, right), call_special(right, (f"__r{name}__",), node, left)
-    )
+    results = call_special(left, (f"__{name}__",), node, right)
+    special = join(results, call_special(right, (f"__r{name}__",), node, left))
     both = left + right
     if special:
         return special
@@ -362,10 +360,8 @@ def _interpreted(name: str, arguments: Arguments, node: ast.AST, scope: Scope) -
             me = map(values.class_of, next(iter(scope.names.values()), ()))
             return tuple(Instance(each, after=owner) for each in me if each)
         case "functools.partial":
-            given, functions = arguments.positional[1:], (External, values.Function)
-            return tuple(
-                replace(it, bound=it.bound + given) if isinstance(it, functions) else it for it in first
-            )
+            more, kinds = arguments.positional[1:], (External, values.Function)
+            return tuple(replace(it, bound=it.bound + more) if isinstance(it, kinds) else it for it in first)
         case "typing.cast":
             return arguments.get(1, "val") or ()
         case "operator.attrgetter" | "operator.methodcaller":

@@ -337,10 +337,7 @@ class Checker:
     known: dict[Hashable, Value] = field(default_factory=dict)  # the values of names and calls, by `mode`
     counts: Counter[Hashable] = field(default_factory=Counter)
     classes: dict[ast.ClassDef, Class] = field(default_factory=dict)
-    mode: tuple[bool, bool] = (
-        False,
-        False,
-    )  # whether reports are off, and whether a module is being imported
+    mode: tuple[bool, bool] = (False, False)  # whether reports are off, and a module is being imported
     tops: dict[SourceModule, Scope] = field(default_factory=dict)
     chain: tuple[Step, ...] = ()
 

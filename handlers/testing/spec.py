@@ -33,7 +33,7 @@ FAILURES = (Exception, SystemExit)
 
 
 class HandlerResult(NamedTuple):
-    """The result of one call of a handler, with the next state encoded."""
+    """The result of one call of a handler. `after` is the next state as JSON."""
 
     after: bytes
     published: tuple[Published, ...]
@@ -148,7 +148,7 @@ class StubbedContext(Context):
         return super().capture(name, (lambda: stubs[name]) if name in stubs else function)
 
     def publish(self, message: Message, *, headers: Mapping[str, str] | None = None) -> None:
-        """Publish a message and keep it."""
+        """Publish a message, and keep it in `messages` as a receiver would decode it."""
         super().publish(message, headers=headers)
         self.messages.append(_round_trip(message))
 
@@ -184,9 +184,9 @@ def differences(expected: Any, actual: Any, where: str) -> Iterator[str]:  # noq
             yield f"{where}: expected {each!r} in it"
         for each in sorted(actual - expected, key=repr):
             yield f"{where}: got {each!r} in it, not expected"
-    elif type(expected) is not type(actual) or not (
-        expected == actual or repr(expected) == repr(actual) == "nan"
-    ):
+    elif type(expected) is type(actual) and repr(expected) == repr(actual) == "nan":
+        return
+    elif type(expected) is not type(actual) or expected != actual:
         yield f"{where}: expected {_shown(expected)}, got {_shown(actual)}"
 
 
@@ -239,10 +239,8 @@ class Past:
         business_id = self._named_by(message)
         before = self._named_by(self.messages[0]) if self.messages else business_id
         if business_id != before:
-            raise SpecError(
-                f"{message!r} is for {business_id!r}, and messages before for {before!r}: use one business object in a "
-                f"specification."
-            )
+            problem = f"{message!r} is for {business_id!r}, and messages before for {before!r}"
+            raise SpecError(f"{problem}: use one business object in a specification.")
         now = (self.now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
         message_id = self.message_id or str(len(self.messages) + 1)
         place = (self.definition.name, business_id, message_id, now)
@@ -408,10 +406,10 @@ class HandlerSpec(Generic[S]):
             drawn_for=case["business_id"],
         )
         message = message_codec(route.message_type).decode(json.dumps(replacing(case["body"])))
-        packed = {
-            name: unpack(bytes.fromhex(value), strict_map_key=False) for name, value in case["packed"].items()
-        }
-        given = spec._with(past, Stubs(captured={**case["captured"], **packed}))
+        captured = dict(case["captured"])
+        for name, packed in case["packed"].items():
+            captured[name] = unpack(bytes.fromhex(packed), strict_map_key=False)
+        given = spec._with(past, Stubs(captured=captured))
         return Case(given, message, case["headers"], state("after"))  # type: ignore[arg-type] # S's codec
 
     def at(self, now: datetime) -> HandlerSpec[S]:

@@ -4,11 +4,9 @@ import json
 import types
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from enum import Enum
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
-from uuid import UUID
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import hypothesis
 from hypothesis import strategies as st
@@ -67,10 +65,8 @@ def scenarios(
     with suppress(hypothesis.errors.Unsatisfiable):
         keep()
     if not generated:
-        raise SpecError(
-            "No valid messages were generated: pass check_determinism(..., strategies={SomeMessage: ...}) for messages "
-            "with validators."
-        )
+        advice = "pass check_determinism(..., strategies={SomeMessage: ...}) for messages with validators"
+        raise SpecError(f"No valid messages were generated: {advice}.")
     return generated
 
 
@@ -122,8 +118,6 @@ def _values(annotation: Any, metadata: Iterable[Any], known: _Known) -> Strategy
         return _values(inner[0], (*inner[1:], *metadata), known)
     if origin in (Union, types.UnionType):
         return st.one_of(*(_values(each, metadata, known) for each in inner))
-    if origin is Literal:
-        return st.sampled_from(inner)
     if origin in (tuple, frozenset):
         members = [_values(each, (), known) for each in inner if each is not Ellipsis]
         if origin is tuple and len(members) == len(inner):
@@ -132,9 +126,8 @@ def _values(annotation: Any, metadata: Iterable[Any], known: _Known) -> Strategy
         return make(members[0], **_sizes(_limits(metadata))).map(origin)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return _model(annotation, known)
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return st.sampled_from(annotation)
-    return _PLAIN[annotation](_limits(metadata))
+    limited = _LIMITED.get(annotation)
+    return limited(_limits(metadata)) if limited else st.from_type(annotation)
 
 
 def _limits(metadata: Iterable[Any]) -> dict[str, Any]:
@@ -155,6 +148,10 @@ def _range(limits: _Limits, first: Any = None, last: Any = None) -> tuple[Any, A
     return limits.get("ge", limits.get("gt", first)), limits.get("le", limits.get("lt", last))
 
 
+def _texts(limits: _Limits) -> Strategy:
+    return st.from_regex(limits["pattern"]) if "pattern" in limits else st.text(**_sizes(limits))
+
+
 def _decimals(limits: _Limits) -> Strategy:
     places = limits.get("decimal_places")
     most = None if "max_digits" not in limits else Decimal(10) ** (limits["max_digits"] - (places or 0)) - 1
@@ -162,20 +159,14 @@ def _decimals(limits: _Limits) -> Strategy:
     return st.decimals(*_range(limits, least, most), allow_nan=False, allow_infinity=False, places=places)
 
 
-_PLAIN: Mapping[Any, Callable[[_Limits], Strategy]] = {
-    str: lambda limits: (
-        st.from_regex(limits["pattern"]) if "pattern" in limits else st.text(**_sizes(limits))
-    ),
+_LIMITED: Mapping[Any, Callable[[_Limits], Strategy]] = {
+    str: _texts,
     bytes: lambda limits: st.binary(**_sizes(limits)),
-    bool: lambda _: st.booleans(),
     int: lambda limits: st.integers(*_range(limits)),
     float: lambda limits: st.floats(*_range(limits), allow_nan=False, allow_infinity=False),
     Decimal: _decimals,
-    UUID: lambda _: st.uuids(),
     datetime: lambda _: st.datetimes(_FIRST, _LAST, timezones=st.sampled_from([None, UTC])),
     date: lambda limits: st.dates(*_range(limits, _FIRST.date(), _LAST.date())),
-    time: lambda _: st.times(),
     timedelta: lambda limits: st.timedeltas(*_range(limits, -_DAYS, _DAYS)),
-    type(None): lambda _: st.none(),
-    None: lambda _: st.none(),
 }
+"""The strategies of types that have limits. For other types, Hypothesis has one."""

@@ -94,16 +94,17 @@ def write() -> str:
 
 
 def classes(module: object) -> Iterator[type[Exception]]:
-    """Yield the errors that a module defines."""
-    for kind in vars(module).values():
-        if inspect.isclass(kind) and issubclass(kind, Exception) and kind.__module__ == module.__name__:  # type: ignore[attr-defined]
+    """Yield the public errors that a module defines."""
+    for name, kind in vars(module).items():
+        is_error = inspect.isclass(kind) and issubclass(kind, Exception) and not name.startswith("_")
+        if is_error and kind.__module__ == module.__name__:  # type: ignore[attr-defined]
             yield kind
 
 
 def _sections(module: object) -> Iterator[str]:
     yield f"## {module.__name__.partition('.')[0]}"  # type: ignore[attr-defined]
     for kind in classes(module):
-        above = kind.__bases__[0].__name__
+        above = next(base.__name__ for base in kind.__bases__ if not base.__name__.startswith("_"))
         meaning = " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
         lines = [
             f"### {kind.__name__}",

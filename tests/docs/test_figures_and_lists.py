@@ -42,7 +42,7 @@ from runtime.versions import limits
 from scripts.pictures import FOLDER, PICTURES
 from scripts.reference.pages import PAGES as REFERENCE
 from tests.docs.pages import PAGES, ROOT, links, text
-from tests.packaging.extras import PROJECT, extras, setup_cfg
+from tests.packaging.building import PROJECT, extras, required, setup_cfg
 from tests.unit.handlers.lint.corpus_check import handlers, marks
 from tests.unit.runtime.algorithms.batches import Batch
 from tests.unit.runtime.algorithms.world import ALGORITHMS, World
@@ -251,10 +251,11 @@ def test_each_extra_that_a_page_names_exists(page):
 
 @pytest.mark.parametrize(("extra", "brings"), ROW.findall(INSTALLATION))
 def test_what_an_extra_adds_is_told(extra, brings):
-    lines = setup_cfg()["options.extras_require"][extra].split("\n")
-    required = [Requirement(line) for line in lines if line]
-    names = {each.name for each in required} - {PROJECT, "azure-core"}  # which azure-data-tables brings
-    included = {name for each in required if each.name == PROJECT for name in each.extras}
+    names = {each.name for each in required(extra)} - {
+        PROJECT,
+        "azure-core",
+    }  # which azure-data-tables brings
+    included = {name for each in required(extra) if each.name == PROJECT for name in each.extras}
 
     told = brings.lower()
     assert all(name in told for name in names)

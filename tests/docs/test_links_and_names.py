@@ -106,7 +106,8 @@ def _is_known(found: re.Match[str]) -> bool:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_each_path_and_each_dotted_name_exists(page):
-    assert (missing(page) if page in TODAY else [], unknown(page)) == ([], [])
+    assert missing(page) == [] or page not in TODAY
+    assert unknown(page) == [] or page == "CHANGELOG.md"  # which names what was removed
 
 
 def test_what_does_not_exist_is_found(tmp_path):

@@ -1,16 +1,35 @@
-"""Building the distributions, away from the working tree and without the network; and environments to install into."""
+"""Distributions built without the network, environments to install into, and programs that find few packages."""
 
+import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import venv
+from collections.abc import Collection, Iterator
+from configparser import ConfigParser
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
-from tests.packaging.extras import REPOSITORY
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+REPOSITORY = Path(__file__).parents[2]
+PROJECT = "consistent-messaging"
 
 _LEFT_OUT = shutil.ignore_patterns(".*", "node_modules", "build", "dist", "*.egg-info", "__pycache__")
+_HIDE = """
+import sys
+
+class Hides:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in HIDDEN:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+HIDDEN = set(sys.argv.pop().split(","))
+sys.meta_path.insert(0, Hides())
+"""
 
 
 def copy_tree(folder: Path) -> Path:
@@ -44,7 +63,7 @@ class Environment:
         self.consistent = folder / "bin" / "consistent"
 
     def install(self, *what: str, folder: Path | None = None) -> None:
-        options = ["--quiet", "--no-input", "-c", REPOSITORY / "constraints.txt"]
+        options = ["--quiet", "--no-input", "-c", str(REPOSITORY / "constraints.txt")]
         self.run(self.python, "-m", "pip", "install", *options, *what, folder=folder)
 
     def packages(self) -> set[str]:
@@ -65,3 +84,51 @@ class Environment:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+
+def setup_cfg() -> ConfigParser:
+    config = ConfigParser()
+    config.read(REPOSITORY / "setup.cfg")
+    return config
+
+
+def extras() -> list[str]:
+    return list(setup_cfg()["options.extras_require"])
+
+
+def run_with(installed: Collection[str], program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program that finds only this project and the packages that these extras bring."""
+    brought = {PROJECT, *_closure([required(None), *map(required, installed)])}
+    modules = packages_distributions().items()
+    hidden = [name for name, packages in modules if brought.isdisjoint(map(canonicalize_name, packages))]
+    return subprocess.run(
+        [sys.executable, "-c", _HIDE + program, ",".join(hidden)], cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def required(extra: str | None) -> list[Requirement]:
+    """Return what an extra requires, or the core if `extra` is None."""
+    config = setup_cfg()
+    text = config["options"]["install_requires"] if extra is None else config["options.extras_require"][extra]
+    return [Requirement(line) for line in text.splitlines() if line.strip()]
+
+
+def _closure(given: Collection[list[Requirement]]) -> Iterator[str]:
+    """Yield the names of packages and of all their dependencies."""
+    waiting = [requirement for requirements in given for requirement in requirements]
+    seen = set()
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if str(requirement) in seen:
+            continue
+        seen.add(str(requirement))
+        if name == PROJECT:
+            waiting += [each for extra in requirement.extras for each in required(extra)]
+            continue
+        yield name
+        for each in map(Requirement, requires(name) or ()):
+            wanted = requirement.extras or {""}
+            if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in wanted):
+                waiting.append(each)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.building import Environment
-from tests.packaging.extras import REPOSITORY
+from tests.packaging.building import REPOSITORY, Environment
 
 pytestmark = pytest.mark.thorough
 

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from runtime.cli import main
-from tests.packaging.extras import REPOSITORY, extras, setup_cfg
+from tests.packaging.building import REPOSITORY, extras, setup_cfg
 
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 VERSION = setup_cfg()["metadata"]["version"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.extras import run_with
+from tests.packaging.building import run_with
 from tests.packaging.programs import GAME
 
 STORE = ["--store", "sqlite:///games.db", "--table", "games"]

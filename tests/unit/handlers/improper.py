@@ -30,7 +30,8 @@ class Improper(Handler[Town]):
         text = self.text(message, context)
         if text:
             context.publish(Answer(text=text))
-        return state.model_copy(update={"count": self.count(message, context)})
+        count = self.count(message, context)
+        return state.model_copy(update={"count": count}) if count else state
 
     def text(self, message: Named, context: Context) -> str:
         return ""
@@ -75,9 +76,10 @@ class RaisesSometimes(Improper):
         return ""
 
 
-class Looks(Improper):
-    def count(self, message: Named, context: Context) -> int:
-        return time.time_ns()
+class Looks(Handler[Town]):
+    @handles(by="town")
+    def named(self, state: Town, message: Named, context: Context) -> Town:
+        return state.model_copy(update={"count": time.time_ns()})
 
 
 class Captures(Improper):

@@ -232,7 +232,7 @@ def test_handlers_and_messages_are_named_by_their_own_class_or_as_given():
 
     assert Given.__handler_name__ == "Bell"
     assert Derived.__handler_name__ == "Derived"  # with its base's name it would write to the base's streams
-    assert [*map(message_name, (Rang, Pealed, PealedTwice))] == ["Rang", "Rang", "PealedTwice"]
+    assert [message_name(each) for each in (Rang, Pealed, PealedTwice)] == ["Rang", "Rang", "PealedTwice"]
     assert message_aliases(PealedTwice) == ()
 
 

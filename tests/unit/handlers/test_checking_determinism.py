@@ -62,7 +62,7 @@ def test_the_smallest_message_that_differs_is_shown():
 
 
 def test_what_the_guard_refuses_is_told_with_the_line():
-    told = r"Looks.count \(improper.py, line \d+\), .* is not allowed, .*: use context.now.$"
+    told = r"Looks.named \(improper.py, line \d+\) is not allowed, .*: use context.now.$"
     with pytest.raises(AssertionError, match=told):
         check_determinism(App(improper.Looks), examples=3)
 

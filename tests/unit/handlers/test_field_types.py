@@ -191,7 +191,7 @@ def test_a_factory_that_may_differ_is_refused_in_states_and_messages_and_when_a_
     for refused in (
         lambda: App(bell(state=state_with(annotation, default))),
         lambda: App(bell(message)),
-        lambda: publishing.publish(message(tower="east")),
+        lambda: publishing.publish(message.model_validate({"tower": "east"})),
     ):
         with pytest.raises(AppError, match=r"^Stored.field has a default_factory, which may return another"):
             refused()

@@ -4,7 +4,6 @@ import inspect
 import os
 import pickle
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -23,7 +22,7 @@ from handlers import App, Context, Handler, Message, NondeterminismError, State,
 from handlers.guard import Bindings, GuardedDate, GuardedDatetime, guarded
 from tests.unit.handlers import helper, onlooker
 from tests.unit.handlers.onlooker import ALLOWED, FORBIDDEN, House, Onlooker, look
-from tests.unit.handlers.processes import REPOSITORY
+from tests.unit.handlers.processes import run_python
 
 app = guarded(onlooker.app)
 
@@ -274,8 +273,4 @@ print("all guarded")
 
 @pytest.mark.parametrize("program", [FROZEN_FIRST, FROZEN_BEFORE])
 def test_the_guard_may_be_imported_while_the_clock_is_frozen_and_after_it_was(program):
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
-
-    assert done.stdout == "all guarded\n", done.stderr
+    assert run_python(program, hash_seed=0) == "all guarded\n"

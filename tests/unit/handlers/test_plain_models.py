@@ -44,8 +44,7 @@ class Scalars(State):
     note: str | None = None
 
 
-SCALARS = find_plain(Scalars)
-assert SCALARS is not None
+SCALARS: Any = find_plain(Scalars)
 
 
 class Counted(State):

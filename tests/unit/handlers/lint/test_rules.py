@@ -1,8 +1,5 @@
 """What is found in a few lines: order of sets, `# noqa` comments, code on import, and calls that are followed."""
 
-import subprocess
-import sys
-
 import pytest
 
 from handlers.lint import RULES, Target, check
@@ -231,10 +228,3 @@ def test_a_handler_that_is_asynchronous(lint, tmp_path):
     listener.write_text(listener.read_text().replace("def told", "async def told"))
 
     assert codes(check([Target(listener)])) == ["CM502"]
-
-
-def test_importing_handlers_does_not_import_the_linter():
-    program = "import sys, handlers; print('handlers.lint' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert done.stdout == "False\n"

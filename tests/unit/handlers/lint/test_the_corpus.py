@@ -18,8 +18,11 @@ ONLY_NOTED = {"CM206"}
 
 def test_the_corpus_is_large_enough_to_say_something():
     assert len(marks("bad", "expect")) >= 185
-    assert len(set(handlers("bad"))) == len(handlers("bad"))
-    assert len(set(handlers("good"))) == len(handlers("good")) >= 9
+    assert len(handlers("good")) >= 9
+    assert (
+        checked("bad").handlers == len(set(handlers("bad"))) + 1
+    )  # a base class without a method that handles
+    assert checked("good").handlers == len(set(handlers("good")))
     assert all(mark.why for folder in FOLDERS for kind in ("miss", "false") for mark in marks(folder, kind))
 
 
@@ -31,21 +34,9 @@ def test_what_is_marked_is_found_and_nothing_else(folder):
     assert places(checked(folder)) - expected == Counter()
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_known_misses_are_still_missed_so_that_the_figures_stay_true(folder):
-    found = places(checked(folder))
-
-    assert [mark for mark in marks(folder, "miss") if mark.place in found] == []
-
-
 def test_marks_are_where_they_belong():
     assert marks("bad", "false") == marks("good", "expect") == marks("good", "miss") == []
 
 
 def test_every_rule_is_broken_somewhere():
     assert {mark.code for mark in marks("bad", "expect")} == set(RULES) - OF_THE_LINTER_ITSELF - ONLY_NOTED
-
-
-def test_all_handlers_of_the_corpus_are_counted():
-    assert checked("bad").handlers == len(handlers("bad")) + 1  # a base class without a method that handles
-    assert checked("good").handlers == len(handlers("good"))
