@@ -96,8 +96,8 @@ def test_each_output_is_in_the_table_of_its_type(batch, database):
 
 def test_a_marker_keeps_a_slice_out_although_the_table_knows_nothing_of_it(batch, database):
     batch.publish(database.url)
-    database.query('DELETE FROM "Hit"')
-    assert (batch.publish(database.url).slices, database.ids("Hit")) == (0, [])
+    assert batch.publish(database.url).slices == 0
+    database.query('DROP TABLE "Hit"')
 
     async def forget_slices(table):
         async for row in rows_of(table, SLICE):
