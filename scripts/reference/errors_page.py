@@ -94,9 +94,10 @@ def write() -> str:
 
 
 def classes(module: object) -> Iterator[type[Exception]]:
-    """Yield the errors that a module defines."""
-    for kind in vars(module).values():
-        if inspect.isclass(kind) and issubclass(kind, Exception) and kind.__module__ == module.__name__:  # type: ignore[attr-defined]
+    """Yield the public errors that a module defines."""
+    for name, kind in vars(module).items():
+        is_error = inspect.isclass(kind) and issubclass(kind, Exception)
+        if is_error and kind.__module__ == module.__name__ and not name.startswith("_"):  # type: ignore[attr-defined]
             yield kind
 
 
