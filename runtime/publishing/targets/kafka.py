@@ -50,7 +50,7 @@ class Topics:
 
     @classmethod
     def read(cls, url: str, form: str, names: Collection[str], seconds: float) -> Topics:
-        """Parse a URL. Parameters in `names` become `own`, the others settings. Raises `UsageError` with text `form`."""
+        """Parse a URL. Parameters in `names` become `own`, others become settings. Raises `UsageError(form)`."""
         try:
             parts = urlsplit(url)
         except ValueError:  # the error's text may contain the password
