@@ -17,40 +17,13 @@ if TYPE_CHECKING:
     from runtime.processor import Processor
 
 __all__ = [  # noqa: F405 - the errors
-    "AppNotFoundError",
-    "ArchiveError",
-    "BatchFailedError",
-    "BatchHeldBackError",
-    "BatchRefusedError",
-    "DifferenceError",
-    "Envelope",
-    "Fork",
-    "LeaseHeldError",
-    "LeaseLostError",
-    "LogError",
-    "MissingExtraError",
-    "Outcome",
-    "OutcomesMissingError",
-    "Output",
-    "PermanentError",
-    "Processor",
-    "Publish",
-    "Reason",
-    "ReplayFailedError",
-    "RetriesExhaustedError",
-    "RuntimeFailure",
-    "SchemasUnavailableError",
-    "SendError",
-    "Status",
-    "StoredDataError",
-    "TableSettings",
-    "TargetError",
-    "TargetUnavailableError",
-    "TransientError",
-    "UsageError",
-    "fork",
-    "switch",
-]
+    "AppNotFoundError", "ArchiveError", "BatchFailedError", "BatchHeldBackError", "BatchRefusedError",
+    "DifferenceError", "Envelope", "Fork", "LeaseHeldError", "LeaseLostError", "LogError",
+    "MissingExtraError", "Outcome", "OutcomesMissingError", "Output", "PermanentError", "Processor",
+    "Publish", "Reason", "ReplayFailedError", "RetriesExhaustedError", "RuntimeFailure",
+    "SchemasUnavailableError", "SendError", "Status", "StoredDataError", "TableSettings", "TargetError",
+    "TargetUnavailableError", "TransientError", "UsageError", "fork", "switch",
+]  # fmt: skip
 
 # Lazy, because the command line first checks that no module of the user hides a package of this project.
 _MODULES = {

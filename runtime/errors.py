@@ -118,7 +118,7 @@ class TargetError(RuntimeFailure):
     """Raised when a target rejects outputs. Outputs that were sent stay sent, and publishing can be resumed."""
 
 
-class _RetryAfter(RuntimeFailure):
+class _RetryAfter(Exception):  # noqa: N818 - a part of two errors
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message, retry_after)
         self.message = message
@@ -128,7 +128,7 @@ class _RetryAfter(RuntimeFailure):
         return self.message
 
 
-class TargetUnavailableError(_RetryAfter, TargetError):
+class TargetUnavailableError(TargetError, _RetryAfter):
     """Raised when a target is unavailable. A retry may succeed, after `retry_after` seconds if given."""
 
 
@@ -136,7 +136,7 @@ class SendError(RuntimeFailure):
     """Base of the errors of a sender that did not send a message."""
 
 
-class TransientError(_RetryAfter, SendError):
+class TransientError(SendError, _RetryAfter):
     """Raised by a sender if a retry may succeed, after `retry_after` seconds if given."""
 
 

@@ -42,7 +42,7 @@ _SCOPE = "consistent-messaging"
 
 
 class Metric(NamedTuple):
-    """The description of a metric. `unit` is written as in OpenTelemetry."""
+    """The description of a metric. `unit` uses the notation of OpenTelemetry."""
 
     kind: Literal["counter", "gauge", "histogram"]
     unit: str

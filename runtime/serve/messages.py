@@ -41,7 +41,7 @@ class Stage(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Received:
-    """A delivery of a message, from a lane or from a queue."""
+    """A message that a source delivered, from a lane or a queue."""
 
     envelope: Envelope
     size: int

@@ -96,8 +96,8 @@ def write() -> str:
 def classes(module: object) -> Iterator[type[Exception]]:
     """Yield the public errors that a module defines."""
     for name, kind in vars(module).items():
-        is_error = inspect.isclass(kind) and issubclass(kind, Exception) and not name.startswith("_")
-        if is_error and kind.__module__ == module.__name__:  # type: ignore[attr-defined]
+        is_error = inspect.isclass(kind) and issubclass(kind, Exception)
+        if is_error and kind.__module__ == module.__name__ and not name.startswith("_"):  # type: ignore[attr-defined]
             yield kind
 
 

@@ -50,7 +50,7 @@ class Topics:
 
     @classmethod
     def read(cls, url: str, form: str, names: Collection[str], seconds: float) -> Topics:
-        """Parse a URL, with the parameters `names` for `own`. Raises `UsageError` with the text `form`."""
+        """Parse a URL. Parameters in `names` become `own`, others become settings. Raises `UsageError(form)`."""
         try:
             parts = urlsplit(url)
         except ValueError:  # the error's text may contain the password

@@ -35,7 +35,7 @@ _PAGE = 100
 
 @dataclass(eq=False)
 class _Link:
-    """A receiver, whose calls must not overlap."""
+    """A receiver. Calls hold `lock`, because they must not overlap."""
 
     receiver: ServiceBusReceiver
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)

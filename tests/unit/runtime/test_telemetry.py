@@ -59,20 +59,12 @@ def test_a_consumer_has_a_span_per_message_linked_to_its_producer(recorded):
     assert first.name == "process entries"
     assert first.kind is otel.SpanKind.CONSUMER
     assert dict(first.attributes) == {
-        "messaging.system": "topic",
-        "messaging.operation.name": "process",
-        "messaging.operation.type": "process",
-        "messaging.destination.name": "entries",
-        "messaging.destination.partition.id": "0",
-        "messaging.kafka.offset": 0,
-        "messaging.consumer.group.name": "group",
-        "messaging.message.id": "m1",
-        "messaging.message.body.size": len(traced("m1", "anna")),
-        "consistent.handler": "Accounts",
-        "consistent.business_id": "anna",
-        "consistent.version": 1,
-        "consistent.status": "processed",
-    }
+        "messaging.system": "topic", "messaging.operation.name": "process", "messaging.operation.type": "process",
+        "messaging.destination.name": "entries", "messaging.destination.partition.id": "0",
+        "messaging.kafka.offset": 0, "messaging.consumer.group.name": "group", "messaging.message.id": "m1",
+        "messaging.message.body.size": len(traced("m1", "anna")), "consistent.handler": "Accounts",
+        "consistent.business_id": "anna", "consistent.version": 1, "consistent.status": "processed",
+    }  # fmt: skip
     (link,) = first.links
     assert (link.context.trace_id, link.context.span_id) == (0xABC, 0xDEF)
     assert (first.parent.span_id, first.context.trace_id) == (0xDEF, 0xABC)

@@ -87,6 +87,21 @@ def test_a_copy_that_finds_a_lock_is_tried_again_after_its_expiry():
     assert stored.end == "sent"
 
 
+@pytest.mark.parametrize(("settings", "end"), [(AT_MOST_ONCE, "not_sent"), (AT_LEAST_ONCE, "unlocked")])
+def test_at_least_once_an_error_that_passes_unlocks_the_key(settings, end):
+    post = Post(settings)
+
+    async def fail() -> None:
+        raise ConnectionError("no line")
+
+    delivered = post.deliver(send=fail)
+    stored = drive(post.keys.get(DeliveryKey.of(CUSTOMER, "m-1")))
+
+    assert (delivered.end, delivered.why) == (End.NOT_SENT, "ConnectionError: no line")
+    assert delivered.try_again_at == (post.clock.now if end == "unlocked" else None)
+    assert ("unlocked" if stored is None else stored.end) == end
+
+
 # Settings.
 
 read = DeliverySettings.read

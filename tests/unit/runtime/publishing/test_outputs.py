@@ -32,11 +32,11 @@ def slices(found, count):
 
 
 def test_each_output_is_in_the_slice_of_its_business_object_and_in_the_order_of_versions(outputs_of):
-    found = outputs_of(games(20, 10))
+    found = outputs_of(games(20, 12))
 
     parts = slices(found, 4)
 
-    assert sum(map(len, parts)) == 200
+    assert sum(map(len, parts)) == 240
     assert slices(found, 4) == parts
     for number, outputs in enumerate(parts):
         assert {slice_of(each.business_id, 4) for each in outputs} == {number}

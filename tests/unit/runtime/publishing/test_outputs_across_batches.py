@@ -310,6 +310,18 @@ def test_batches_published_in_order_send_each_output_once(algorithm, promise, st
             assert (sent - expected).total() <= Mailbox.chunk * len(ended)
 
 
+def test_a_runner_that_was_killed_repeats_at_most_a_chunk():
+    batch = ("batch", [("d-1", number) for number in range(8)], 0, "publish", set())
+    for kill in range(2, 26, 3):
+        with world_in("state-based", Promise.AT_LEAST_ONCE, [batch]) as world:
+            world.publish(0, 0, kill)
+            world.publish(0, 0)
+
+            sent = world.targets[0].sent
+            assert set(sent) == next(iter(world.outputs.values()))
+            assert len(sent) - len(set(sent)) <= Mailbox.chunk
+
+
 @pytest.mark.parametrize("algorithm", ["state-based", "outbox", "deduplication-store"])
 def test_a_version_of_a_message_that_its_batch_then_rejected_is_published_by_the_next(algorithm, tmp_path):
     table, box = memory_table(), Mailbox(Promise.EXACTLY_ONCE)

@@ -67,19 +67,9 @@ def test_it_speaks_amqp_and_resumes_only_within_the_window(make):
 
         def said(*options):
             # In a process of its own: the client leaves its socket open when the other side hangs up.
-            command = [
-                "publish",
-                "--batch",
-                "b1",
-                "--store",
-                batch.store,
-                "--table",
-                TABLE,
-                "--to",
-                "env:BUS",
-            ]
+            of_batch = ["--batch", "b1", "--store", batch.store, "--table", TABLE, "--to", "env:BUS"]
             return subprocess.run(
-                [sys.executable, "-m", "runtime", *command, "--attempts", "1", *options],
+                [sys.executable, "-m", "runtime", "publish", *of_batch, "--attempts", "1", *options],
                 env={**os.environ, "BUS": at(server.getsockname()[1])}, capture_output=True, text=True, check=False,
             )  # fmt: skip
 
