@@ -75,11 +75,3 @@ def test_a_signature_that_reads_one_table_opens_it_and_does_no_more(run, key, si
     ):
         with pytest.raises(StoreUrlError, match="refused the credentials"):
             run(forbidden)
-
-
-def test_a_wrong_key_is_refused(run, account, table):
-    store = connect(f"AccountName={account.name};AccountKey=d3Jvbmc=;TableEndpoint={account.endpoint}")
-
-    with pytest.raises(StoreUrlError, match="refused the credentials"):
-        run(store.table(table.name))
-    run(store.close())

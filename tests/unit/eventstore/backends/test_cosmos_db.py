@@ -5,7 +5,6 @@ The shapes are those of a Cosmos DB account: lines of the answer to a transactio
 JSON, rows in the order in which they were made.
 """
 
-import base64
 import json
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
@@ -27,13 +26,11 @@ from eventstore import (
     StoreUrlError,
     Stream,
     TableNotFoundError,
-    connect,
 )
 from eventstore.backends import azure
-from eventstore.backends.azure import Account, AzureStore, AzureTable
+from eventstore.backends.azure import Account, AzureTable
 from tests.support.table_service import Answer, Service, entity, served
 
-KEY = base64.b64encode(b"a secret key").decode()
 JSON = {"Content-Type": "application/json; odata=minimalmetadata"}
 
 EXISTS = "The specified entity already exists."
@@ -97,11 +94,8 @@ def service(run, monkeypatch) -> Iterator[Service]:
 
 
 @pytest.fixture
-def table(run, service) -> Iterator[AzureTable]:
-    store = connect(f"TableEndpoint=http://127.0.0.1:{service.port}/acct;AccountName=acct;AccountKey={KEY}")
-    assert isinstance(store, AzureStore)
-    yield AzureTable(store, "games")
-    run(store.close())
+def table(store_at, service) -> AzureTable:
+    return AzureTable(store_at(service), "games")
 
 
 def write(run, table, *operations):

@@ -16,7 +16,6 @@ from eventstore import (
     DamagedRowError,
     Int64,
     Operation,
-    RowError,
     StoreUnavailableError,
     StoreUrlError,
     Value,
@@ -300,24 +299,6 @@ def test_a_projected_read_takes_one_statement_where_that_gives_what_is_asked_for
 
     assert {row.row_key: dict(row.properties) for row in page.rows} == expected
     assert len(seen) == statements
-
-
-def test_what_is_refused_in_a_common_commit_leaves_nothing_in_the_file(store, table):
-    insert(table)
-    refused = [
-        [Operation.insert("r", {})],
-        [Operation.replace("r", {}, "7")],
-        [Operation.replace("s", {}, "7")],
-        [Operation.delete("r", "7")],
-        [Operation.insert("s", {}), Operation.insert("t", {}), Operation.insert("r", {})],
-    ]
-
-    results = drive(table.transact_each([("p", operations) for operations in refused]))
-
-    assert all(isinstance(result, RowError) for result in results)
-    connection = store.connection()
-    assert connection.execute("SELECT count(*) FROM games_keys").fetchone() == (1,)
-    assert connection.execute("SELECT count(*) FROM games_rows").fetchone() == (1,)
 
 
 # A commit goes to the write-ahead log and is not waited for (NORMAL): it survives the process at once, and a power cut
