@@ -1,5 +1,6 @@
 """A proxy in front of a table service that records requests, and loses transactions or the answers to them."""
 
+import io
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from enum import Enum
@@ -71,7 +72,8 @@ class LossyProxy:
         headers = {name: value for name, value in request.headers.items() if name.lower() in _FORWARDED}
         url = URL(f"{self._target.origin()}{request.raw_path}", encoded=True)
         body = await request.content.read()  # however large
-        async with self._session.request(request.method, url, headers=headers, data=body or None) as found:
+        data = io.BytesIO(body) if body else None  # aiohttp warns of a large body of bytes
+        async with self._session.request(request.method, url, headers=headers, data=data) as found:
             kept = {
                 name: value for name, value in found.headers.items() if name.lower() not in _OF_CONNECTION
             }

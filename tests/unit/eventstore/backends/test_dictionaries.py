@@ -100,11 +100,12 @@ def test_the_number_of_dictionaries_is_bounded(table, path, monkeypatch):
     assert read(table, 7, "Order") == properties(7)
 
 
-def test_single_rows_are_written_and_changed_by_a_dictionary_that_is_there(table):
+def test_single_rows_are_written_and_changed_by_a_dictionary_that_is_there(table, path):
     write(table, MANY)
     write(table, [7], batch="night-2")
     drive(table.transact("Account-8", [Operation.merge("SS-HEAD", {"More": 1}, ANY_ETAG)]))
 
+    assert all(small[:1] == row_format.MARK for (small,) in rows(path))
     assert read(table, 7) == properties(7, "night-2")
     assert read(table, 8) == {**properties(8), "More": 1}
 
