@@ -1,6 +1,6 @@
 r"""Reversible escaping of partition and row keys with arbitrary characters.
 
-A table service rejects `/ \ # ?` and control characters in keys and has decoded `%` twice; its emulator mishandles
+A table service rejects `/ \ # ?` and control characters in keys, and has decoded `%` twice. Its emulator mishandles
 quotes, commas and line separators. Each of these, and `~` itself, is stored as `~` and two hexadecimal digits, a line
 separator as `~u` and four. UUIDs, numbers and dates are stored unchanged.
 

@@ -334,7 +334,7 @@ def test_includes_of_events_and_of_the_write_come_in_order(run, with_row):
 @pytest.mark.parametrize(
     ("include", "told"),
     [
-        (Include.insert("new", {}), "several operations on one row"),
+        (Include.insert("new", {}), "several operations on the row"),
         *[(change("there", {}), "needs an ETag") for change in (Include.replace, Include.merge)],
         (Include.delete("there", ""), "needs an ETag"),
     ],
