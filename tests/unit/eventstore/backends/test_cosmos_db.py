@@ -12,9 +12,6 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from eventstore import (
-    ConcurrencyConflictError,
-    DuplicateEventError,
-    EventData,
     EventStoreError,
     Operation,
     Partition,
@@ -133,18 +130,6 @@ def test_a_refused_row_is_the_one_named(run, service, table, status, code, messa
     assert (raised.value.row_key, raised.value.index) == ("ab"[index], index)
 
 
-def test_a_refusal_says_what_it_means_for_the_stream(run, service, table):
-    stream = Stream(Partition(table, "p"), etag(0), 1)
-    service.answers = [
-        refused(412, "UpdateConditionNotSatisfied", f"0:{CHANGED}\n"),
-        refused(409, "EntityAlreadyExists", f"2:{EXISTS}\n"),
-    ]
-
-    for conflict in (ConcurrencyConflictError, DuplicateEventError):
-        with pytest.raises(conflict):
-            run(Stream.write(stream, EventData({}, id="first")))
-
-
 def test_a_missing_table_is_no_missing_row(run, service, table, monkeypatch):
     # Of a row in a transaction the message begins with the operation's number, of the table it does not.
     service.answers = [refused(404, "ResourceNotFound", MISSING), error(404, "ResourceNotFound", MISSING)]
@@ -183,17 +168,6 @@ def test_a_throttled_transaction_is_unavailable(run, service, table):
         assert raised.value.outcome_unknown
         # Nothing says when to retry: that is left to the caller.
         assert len(service.requests) == number
-
-
-def test_a_throttled_read_is_repeated(run, service, table):
-    status, headers, body = error(429, "TooManyRequests", TOO_FAST)
-    service.answers = [
-        (status, {**headers, "x-ms-retry-after-ms": "20"}, body),
-        (status, headers, body),
-        page("a"),
-    ]
-
-    assert [row.row_key for row in read(run, table).rows] == ["a"]
 
 
 INVALID = "One of the input values is invalid.\r\nActivityId: 1, documentdb-dotnet-sdk/2.11.0"
