@@ -66,7 +66,9 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
     for operation in operations:
         row_key = operation.row_key
         if row_key in rows:
-            raise ValueError(f"A transaction has several operations on the row {row_key!r}: combine them into one.")
+            raise ValueError(
+                f"A transaction has several operations on the row {row_key!r}: combine them into one."
+            )
         rows.add(row_key)
         if (not operation.etag) is (operation.verb in CONDITIONAL):
             wrong = "takes no" if operation.etag else "needs an"
