@@ -1,6 +1,6 @@
 r"""Reversible escaping of partition and row keys with arbitrary characters.
 
-A table service rejects `/ \ # ?` and control characters in keys and has decoded `%` twice; its emulator mishandles
+A table service rejects `/ \ # ?` and control characters in keys, and has decoded `%` twice. Its emulator mishandles
 quotes, commas and line separators. Each of these, and `~` itself, is stored as `~` and two hexadecimal digits, a line
 separator as `~u` and four. UUIDs, numbers and dates are stored unchanged.
 
@@ -78,7 +78,7 @@ def escape_bound(key: str) -> str:
 
 
 def unescape(stored: str) -> str:
-    """Reverse `escape`."""
+    """Return the key whose stored form is given."""
     if "~" not in stored:
         return stored
     return _ESCAPE.sub(lambda match: chr(int(match[1] or match[2], 16)), stored)
@@ -104,7 +104,7 @@ class Shard:
 
     @staticmethod
     def resolve(key: str | bytes | int, total: int) -> int:
-        """Return the shard of a key, from 0 to `total` - 1. Text is hashed as UTF-16; an integer is the hash."""
+        """Return the shard of a key, from 0 to `total` - 1. Text is hashed as UTF-16. An integer is the hash."""
         if total < 1:
             raise ValueError(f"There must be at least one shard, not {total}.")
         if isinstance(key, str):

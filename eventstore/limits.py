@@ -65,6 +65,10 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
     total = 0
     for operation in operations:
         row_key = operation.row_key
+        if row_key in rows:
+            raise ValueError(
+                f"A transaction has several operations on the row {row_key!r}: combine them into one."
+            )
         rows.add(row_key)
         if (not operation.etag) is (operation.verb in CONDITIONAL):
             wrong = "takes no" if operation.etag else "needs an"
@@ -79,8 +83,6 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
             )
         total += size
         prepared.append(properties)
-    if len(rows) < len(operations):
-        raise ValueError("A transaction has several operations on one row.")
     # Most transactions are surely small. The exact size is expensive, since each text must be encoded.
     if total > SURELY_SMALL_BYTES:
         rows_ = zip(operations, prepared, strict=True)

@@ -34,7 +34,7 @@ PAGE_SIZE = 1000
 
 
 class Int64(int):
-    """A 64-bit integer property; a plain `int` is stored with 32 bits."""
+    """A 64-bit integer property. A plain `int` is stored with 32 bits."""
 
     __slots__ = ()
 
@@ -153,7 +153,7 @@ class Operation:
 
 
 class Table(Protocol):
-    """Rows of one table. Keys are passed unescaped; the backends escape them."""
+    """Rows of one table. Callers pass keys unescaped, and backends escape them."""
 
     scope: Scope
     """The scope of the table's store."""
@@ -259,7 +259,7 @@ class MultiPartitionTable(Table, Protocol):
         """Run transactions in order, and commit them together. Return the ETags or the error of each transaction.
 
         A refused transaction changes nothing and does not affect the others. Raises `StoreUnavailableError` if the
-        commit failed; then no transaction has taken effect.
+        commit failed. In this case no transaction has taken effect.
         """
 
     async def query_each(

@@ -182,7 +182,7 @@ async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> S
 
 
 async def append_once(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
-    """Append as `append` does. After a conflict or an unknown outcome, stored events are the result."""
+    """Append as `append` does. After a conflict or an unknown outcome, return the events if they are stored already."""
     if any(event.id is None for event in draft.events):
         raise ValueError("An idempotent write needs an id for each event.")
     try:

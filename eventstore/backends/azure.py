@@ -278,7 +278,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=F
 
 
 def encode(partition_key: str, row_key: str, properties: Mapping[str, Value]) -> str:
-    """Return the JSON of a row. The keys are escaped ones."""
+    """Return the JSON of a row with these escaped keys."""
     entity: dict[str, Any] = {"PartitionKey": partition_key, "RowKey": row_key}
     for name, value in properties.items():
         encoded = _ENCODERS.get(type(value))
@@ -296,7 +296,7 @@ def encode(partition_key: str, row_key: str, properties: Mapping[str, Value]) ->
 
 
 def decode(entity: Mapping[str, Any]) -> Row:
-    """Return the row in a JSON object of the service."""
+    """Return the row that a JSON object of the service describes."""
     properties: dict[str, Value] = {}
     types: list[tuple[str, str]] = []
     for name, value in entity.items():

@@ -43,7 +43,7 @@ def packer() -> msgpack.Packer:
 
 
 def pack(packer: msgpack.Packer, properties: Mapping[str, Value]) -> tuple[bytes, bytes | None]:
-    """Return the small and the large part of a row."""
+    """Return the small part of a row, and its large part, None if no property is large."""
     large = sorted(
         (len(value), name, value)
         for name, value in properties.items()
@@ -297,7 +297,7 @@ class Dictionary:
         return compressed if len(compressed) < len(small) else small
 
     def decompress(self, compressed: bytes) -> bytes:
-        """Reverse `compress`. Raises `ZstdError`."""
+        """Decompress a part that `compress` has shortened. Raises `ZstdError`."""
         return self._decompress(compressed[2:], max_output_size=_MAX_BYTES)
 
     def is_stale(self, compressed: Sequence[bytes]) -> bool:
@@ -320,7 +320,7 @@ class Dictionaries:
         self.newest[dictionary.kind] = dictionary
 
     def plain(self, small: bytes) -> bytes:
-        """Decompress the small part of a row. Return a corrupt part unchanged; decoding it fails."""
+        """Decompress the small part of a row. A corrupt part is returned unchanged, and cannot be decoded."""
         if small[:1] == MARK:
             with suppress(LookupError, zstandard.ZstdError):
                 return self.by_number[small[1]].decompress(small)

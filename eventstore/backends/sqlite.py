@@ -217,7 +217,7 @@ class SqliteStore(port.Store):
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version not in (0, FORMAT):
             raise StoreUrlError(
-                f"The file {self.path} has the format {version}; this version reads {FORMAT}."
+                f"The file {self.path} has the format {version}, but this version reads only {FORMAT}."
             )
 
 

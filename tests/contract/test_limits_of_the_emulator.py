@@ -2,7 +2,7 @@
 
 import pytest
 
-from eventstore import EventStoreError, Operation, PayloadTooLargeError
+from eventstore import EventStoreError
 from eventstore.backends import azure as azure_store
 from eventstore.backends.azure import AzureTable
 from eventstore.keys import escape, escape_bound
@@ -13,8 +13,6 @@ from tests.support.payloads import (
     OVER_A_LIMIT,
     PARTITION_KEY,
     TAKEN_BY_THE_EMULATOR,
-    counted_bytes,
-    rows,
     transaction_of,
 )
 
@@ -53,18 +51,6 @@ def test_some_limits_are_those_of_the_real_service_only(run, table, contents, un
     assert len(contents()) == 1
 
 
-@pytest.mark.parametrize(
-    "change", [Operation.replace, Operation.insert_or_replace, Operation.insert_or_merge, Operation.merge]
-)
-def test_a_row_that_is_changed_is_measured_as_it_is_sent(run, table, refuses, change):
-    """Bytes are sent as base64, so the emulator takes three quarters of the documented size; an insert is whole."""
-    (row,) = AT_A_LIMIT["bytes of a row"]
-    run(table.transact(PARTITION_KEY, [row]))
-
-    with refuses(PayloadTooLargeError, match="EntityTooLarge"):
-        run(table.transact(PARTITION_KEY, [change("r", row.properties)]))
-
-
 def sent_bytes(table: AzureTable, operations):
     prepared = [dict(operation.properties) for operation in operations]
     row_keys = [operation.row_key for operation in operations]
@@ -80,11 +66,3 @@ def test_4_mib_are_taken_and_a_byte_more_is_refused(run, table, refuses, uncheck
     with refuses(EventStoreError):
         run(table.transact(PARTITION_KEY, over))
     assert run(table.transact(PARTITION_KEY, at))
-
-
-@pytest.mark.parametrize("count", [1, 10, 100])
-def test_what_is_counted_is_hardly_more_than_what_is_sent(table, count):
-    """From above, for the longest address that there can be: all stores accept the same."""
-    operations = rows(count)
-
-    assert 0 <= counted_bytes(operations) - sent_bytes(table, operations) <= 400 * count

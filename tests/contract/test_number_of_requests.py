@@ -21,7 +21,6 @@ from tests.support.postgresql import PostgresProxy
 ANY = ExpectedVersion.ANY
 NEW = EventData({"N": 9}, id="new", includes=[Include.insert("row", {})])
 KNOWN = [EventData({"N": number}, id=f"id-{number}") for number in (1, 2, 3)]
-MANY = [EventData({"N": number}) for number in range(198)]
 
 
 async def collect(items):
@@ -114,16 +113,6 @@ def test_there_is_a_price_for_every_verb():
     verbs = {name for name, value in vars(Stream).items() if isinstance(value, classmethod)}
 
     assert {verb.partition(",")[0] for verb in PRICES} == verbs | {"list_streams", "split_streams"}
-
-
-def test_99_rows_are_cut_with_each_transaction(run, watched, stream):
-    stream = run(Stream.write(run(Stream.write(stream, *MANY[:99])).stream, *MANY[99:])).stream
-    watched.counts.clear()
-
-    run(Stream.truncate(stream, 151))
-
-    # 150 events and 3 ids.
-    assert watched.counts == {"query": 2, "transact": 2}
 
 
 @pytest.fixture

@@ -1,9 +1,5 @@
 """Reading a stream: forwards, backwards, its last events, event by event, and rows together with its header."""
 
-import copy
-import dataclasses
-import json
-import pickle
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
@@ -11,10 +7,8 @@ from itertools import pairwise
 import pytest
 
 from eventstore import (
-    ConcurrencyConflictError,
     EventData,
     EventId,
-    ExpectedVersion,
     Include,
     InterceptedTable,
     Operation,
@@ -25,7 +19,6 @@ from eventstore import (
     StreamTruncatedError,
     Value,
 )
-from eventstore.reading import READ_ATTEMPTS
 from tests.support.streams import collect, disturbed, event, events, versions, write_all
 
 OWN: dict[str, Value | None] = {"Owner": "me", "Limit": 3}
@@ -198,20 +191,6 @@ def test_a_write_gives_ids_and_etags_and_every_read_the_time_at_which_an_event_w
         assert all(abs(datetime.now(UTC) - time) < timedelta(hours=1) for time in times)
 
 
-def test_events_that_were_read_can_be_pickled_copied_hashed_and_written_as_json(run, partition, written):
-    found = run(Stream.read(partition, ids=True)).events
-
-    for made in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
-        assert made == found
-        assert [(each.time, each.id) for each in made] == [(each.time, each.id) for each in found]
-    assert len({*found, *written.events}) == 3
-    as_dict = dataclasses.asdict(found[0])
-    assert (as_dict["version"], as_dict["properties"], as_dict["id"]) == (1, {"N": 1}, {"value": "one"})
-    assert json.loads(json.dumps(as_dict, default=str))["time"] == str(found[0].time)
-    with pytest.raises(TypeError):
-        found[0].properties["N"] = 2
-
-
 # Long streams.
 
 
@@ -322,16 +301,3 @@ def test_a_change_between_two_pages_starts_the_read_again(run, table, many_rows,
 
     assert (found.version, len(rows)) == (1, 1199)
     assert len(pauses) == 1
-
-
-def test_rows_that_change_each_time_are_given_up_after_longer_and_longer_pauses(
-    run, table, many_rows, pauses
-):
-    async def append(*_call):
-        await Stream.write(many_rows.partition, event(0), expected_version=ExpectedVersion.ANY)
-
-    with pytest.raises(ConcurrencyConflictError):
-        open_with(run, disturbed(table, before=append))
-
-    assert len(pauses) == READ_ATTEMPTS - 1
-    assert pauses[0] < pauses[2] < pauses[4]

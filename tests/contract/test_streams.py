@@ -80,13 +80,6 @@ def test_names_that_the_store_needs_are_refused(run, partition, stream, refuses,
             run(write)
 
 
-def test_a_stream_value_cannot_be_changed(stream):
-    with pytest.raises(TypeError):
-        stream.properties["Owner"] = "you"
-    with pytest.raises(AttributeError):
-        stream.version = 7
-
-
 # A value that was kept elsewhere, as its parts.
 
 
@@ -152,18 +145,6 @@ def test_replacing_the_properties_keeps_the_watermark_and_asks_for_it_when_it_is
 
 
 # Virtual partitions.
-
-
-def test_both_spellings_are_one_place_but_that_of_an_exact_key(run, table, contents):
-    run(Stream.write(Partition(table, "orders-7|items"), event(1, id="i"), expected_version=0))
-    run(Stream.write(Partition.exact(table, "orders|7"), event(1), expected_version=0))
-
-    assert [row.row_key for row in contents()] == [
-        f"items|SS-{key}" for key in ("HEAD", "SE-0000000001", "UID-i")
-    ]
-    assert run(Stream.read(Partition(table, "orders-7", "items"))).has_events
-    assert [row.row_key for row in contents("orders|7")] == ["SS-HEAD", "SS-SE-0000000001"]
-    assert run(Stream.try_read(Partition(table, "orders|7"))) is None
 
 
 def test_streams_in_one_partition_are_independent(run, table, refuses):

@@ -20,11 +20,12 @@ from eventstore import (
     PayloadTooLargeError,
     RecordedEvent,
     Stream,
+    Value,
 )
 from eventstore.port import FIRST_SECONDS, LONGEST_BLOCKING_SECONDS, LONGEST_SECONDS
 from eventstore.sync import BlockingStore
 from eventstore.writing import ANY_ATTEMPTS
-from tests.support.streams import event, events, events_with_ids, versions
+from tests.support.streams import event, events, versions
 
 ANY, NO_STREAM, EMPTY, EXISTS = ExpectedVersion
 
@@ -248,15 +249,6 @@ def test_of_several_conflicts_the_header_comes_first_then_ids_then_includes(
 # Limits.
 
 
-@pytest.mark.parametrize(("most", "over"), [(events(1, 99), events(1, 100)),
-                                            (events_with_ids(1, 49), events_with_ids(50, 99))])  # fmt: skip
-def test_99_events_or_49_with_ids_fit_into_one_write(run, partition, refuses, most, over):
-    stream = run(Stream.write(partition, *most, expected_version=0)).stream
-
-    with refuses(PayloadTooLargeError, match="101 operations"):
-        run(Stream.write(stream, *over))
-
-
 @pytest.mark.parametrize("expected", [0, 1, ANY])
 @pytest.mark.parametrize("given", [events(1, 100), [event(1), event(2, {"Large": b"x" * 65537})]])
 def test_a_write_over_a_limit_is_refused_before_the_stream_is_opened(run, partition, expected, given):
@@ -267,3 +259,96 @@ def test_a_write_over_a_limit_is_refused_before_the_stream_is_opened(run, partit
 
     assert watched.counts["get"] == watched.counts["query"] == 0
     assert not run(Stream.exists(partition))
+
+
+# Rows that are changed in one transaction with a stream.
+
+KEPT: dict[str, Value] = {"V": 1, "Kept": "k"}
+
+
+@pytest.fixture
+def with_row(run, table, partition):
+    run(table.transact(partition.key, [Operation.insert("there", KEPT)]))
+    return run(Stream.provision(partition))
+
+
+@pytest.fixture
+def rows(contents):
+    return lambda: {row.row_key: row for row in contents() if not row.row_key.startswith("SS-")}
+
+
+def include_in(run, stream, *includes):
+    return run(Stream.write(stream, event(1), includes=includes))
+
+
+@pytest.mark.parametrize(
+    ("include", "after"),
+    [
+        (Include.insert("new", {"V": 2}), {"there": KEPT, "new": {"V": 2}}),
+        (Include.replace("there", {"V": 2}, "*"), {"there": {"V": 2}}),
+        (Include.merge("there", {"V": 2}, "*"), {"there": {"V": 2, "Kept": "k"}}),
+        (Include.delete("there", "*"), {}),
+        (Include.insert_or_merge("there", {"V": 2}), {"there": {"V": 2, "Kept": "k"}}),
+        (Include.insert_or_merge("new", {"V": 2}), {"there": KEPT, "new": {"V": 2}}),
+        (Include.insert_or_replace("there", {"V": 2}), {"there": {"V": 2}}),
+        (Include.insert_or_replace("new", {"V": 2}), {"there": KEPT, "new": {"V": 2}}),
+    ],
+)
+def test_a_row_is_changed_with_the_event(run, with_row, rows, include, after):
+    result = include_in(run, with_row, include)
+
+    assert {key: row.properties for key, row in rows().items()} == after
+    changed = rows().get(include.row_key)
+    assert result.includes[0].etag == (changed.etag if changed else "")
+    if changed:
+        again = include_in(run, result.stream, Include.replace(include.row_key, {"V": 3}, changed.etag))
+        assert rows()[include.row_key].etag == again.includes[0].etag
+
+
+@pytest.mark.parametrize(
+    "include",
+    [
+        Include.insert("there", {"V": 2}),
+        Include.replace("missing", {"V": 2}, "*"),
+        Include.replace("there", {"V": 2}, 'W/"stale"'),
+        Include.delete("missing", "*"),
+        Include.delete("there", 'W/"stale"'),
+    ],
+)
+def test_an_include_that_is_refused_undoes_the_write(run, with_row, refuses, include):
+    with refuses(IncludeConflictError) as raised:
+        include_in(run, with_row, Include.insert("new", {}), include)
+
+    assert (raised.value.stream, raised.value.row_key) == ("orders-7", include.row_key)
+
+
+def test_includes_of_events_and_of_the_write_come_in_order(run, with_row):
+    first = EventData({"N": 1}, includes=[Include.insert("a", {"V": 1})])
+    second = EventData({"N": 2}, includes=[Include.insert("b", {"V": 2})])
+    result = run(Stream.write(with_row, first, second, includes=[Include.insert("c", {"V": 3})]))
+
+    found = [(include.row_key, include.properties) for include in result.includes]
+    assert found == [("a", {"V": 1}), ("b", {"V": 2}), ("c", {"V": 3})]
+
+
+@pytest.mark.parametrize(
+    ("include", "told"),
+    [
+        (Include.insert("new", {}), "several operations on the row"),
+        *[(change("there", {}), "needs an ETag") for change in (Include.replace, Include.merge)],
+        (Include.delete("there", ""), "needs an ETag"),
+    ],
+)
+def test_a_second_include_of_a_row_and_one_without_a_condition_are_refused(
+    run, with_row, refuses, include, told
+):
+    with refuses(ValueError, match=told):
+        include_in(run, with_row, Include.insert("new", {}), include)
+
+
+@pytest.mark.parametrize(
+    "key", ["SS-HEAD", "SS-SE-0000000001", "SS-UID-x", "sibling|SS-HEAD", "a|b|SS-SE-0000000009"]
+)
+def test_a_row_of_a_stream_cannot_be_included(run, with_row, refuses, key):
+    with refuses(ValueError, match="belongs to a stream"):
+        include_in(run, with_row, Include.insert_or_replace(key, {}))

@@ -1,9 +1,9 @@
 """A proxy in front of a table service that records requests, and loses transactions or the answers to them."""
 
+import io
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from enum import Enum
-from io import BytesIO
 from typing import Any
 
 import aiohttp
@@ -71,9 +71,9 @@ class LossyProxy:
     async def _forward(self, request: web.BaseRequest) -> web.Response:
         headers = {name: value for name, value in request.headers.items() if name.lower() in _FORWARDED}
         url = URL(f"{self._target.origin()}{request.raw_path}", encoded=True)
-        content = await request.content.read()
-        body = BytesIO(content) if content else None  # large bytes would be warned of
-        async with self._session.request(request.method, url, headers=headers, data=body) as found:
+        body = await request.content.read()  # however large
+        data = io.BytesIO(body) if body else None  # aiohttp warns of a large body of bytes
+        async with self._session.request(request.method, url, headers=headers, data=data) as found:
             kept = {
                 name: value for name, value in found.headers.items() if name.lower() not in _OF_CONNECTION
             }

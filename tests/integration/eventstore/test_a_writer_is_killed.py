@@ -195,7 +195,9 @@ def check_stream(table, key):
         return 0
     versions = list(range(1, found.stream.version + 1))
     assert [event.version for event in found.events] == versions
-    assert found.stream.properties == {"Total": sum(event.properties["N"] for event in found.events)}
+    assert found.stream.properties == {
+        "Total": sum(int(str(event.properties["N"])) for event in found.events)
+    }
     assert rows == {
         "SS-HEAD",
         *(f"SS-SE-{version:010d}" for version in versions),

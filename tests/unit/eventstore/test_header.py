@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from eventstore import EventData, Include, Partition, connect, drive
+from eventstore import EventData, Include, Partition, RecordedEvent, connect, drive
 
 EVENT = EventData({"N": 1, "Text": "t"}, id="one", includes=[Include.insert("row", {"M": 2})])
 
@@ -26,10 +26,12 @@ def test_names_that_the_store_needs_are_refused_and_what_the_caller_gave_is_copi
     assert data.properties == {"N": 1}
 
 
-def test_events_can_be_pickled_copied_and_hashed():
-    for made in (pickle.loads(pickle.dumps(EVENT)), copy.copy(EVENT), copy.deepcopy(EVENT)):
-        assert made == EVENT
-        assert hash(made) == hash(EVENT)
+@pytest.mark.parametrize("event", [EVENT, RecordedEvent(1, EVENT.properties, EVENT.id)])
+def test_events_can_be_pickled_copied_and_hashed(event):
+    for made in (pickle.loads(pickle.dumps(event)), copy.copy(event), copy.deepcopy(event)):
+        assert made == event
+        assert hash(made) == hash(event)
+        assert (made.id, type(made.properties)) == (event.id, type(event.properties))
     assert len({EVENT, EventData({"Text": "t", "N": 1}, id="one", includes=EVENT.includes)}) == 1
 
 

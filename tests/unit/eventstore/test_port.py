@@ -57,22 +57,3 @@ def test_calls_are_counted_by_name_and_hooks_are_told_of_each(table):
     keys, results = ["p", "p", "p", "", ""], ["tuple", "Row", "Page", "Page", "NoneType"]
     assert before == list(zip(NAMES, keys, range(1, 6), strict=True))
     assert after == list(zip(NAMES, keys, range(1, 6), results, strict=True))
-
-
-def time_out(*_call):
-    raise TimeoutError
-
-
-@pytest.mark.parametrize("hook", ["before", "after"])
-def test_an_error_before_a_call_prevents_it_and_one_after_it_loses_only_the_answer(table, hook):
-    with pytest.raises(TimeoutError):
-        drive(InterceptedTable(table, **{hook: time_out}).transact("p", [Operation.insert("r", {})]))
-
-    assert (drive(table.get("p", "r")) is not None) == (hook == "after")
-
-
-def test_a_hook_can_await(table):
-    async def insert(*_call):
-        await table.transact("p", [Operation.insert("r", {})])
-
-    assert drive(InterceptedTable(table, before=insert).get("p", "r")) is not None

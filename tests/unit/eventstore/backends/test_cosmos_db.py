@@ -5,7 +5,6 @@ The shapes are those of a Cosmos DB account: lines of the answer to a transactio
 JSON, rows in the order in which they were made.
 """
 
-import base64
 import json
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
@@ -13,9 +12,6 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from eventstore import (
-    ConcurrencyConflictError,
-    DuplicateEventError,
-    EventData,
     EventStoreError,
     Operation,
     Partition,
@@ -27,13 +23,11 @@ from eventstore import (
     StoreUrlError,
     Stream,
     TableNotFoundError,
-    connect,
 )
 from eventstore.backends import azure
-from eventstore.backends.azure import Account, AzureStore, AzureTable
+from eventstore.backends.azure import Account, AzureTable
 from tests.support.table_service import Answer, Service, entity, served
 
-KEY = base64.b64encode(b"a secret key").decode()
 JSON = {"Content-Type": "application/json; odata=minimalmetadata"}
 
 EXISTS = "The specified entity already exists."
@@ -97,11 +91,8 @@ def service(run, monkeypatch) -> Iterator[Service]:
 
 
 @pytest.fixture
-def table(run, service) -> Iterator[AzureTable]:
-    store = connect(f"TableEndpoint=http://127.0.0.1:{service.port}/acct;AccountName=acct;AccountKey={KEY}")
-    assert isinstance(store, AzureStore)
-    yield AzureTable(store, "games")
-    run(store.close())
+def table(store_at, service) -> AzureTable:
+    return AzureTable(store_at(service), "games")
 
 
 def write(run, table, *operations):
@@ -137,18 +128,6 @@ def test_a_refused_row_is_the_one_named(run, service, table, status, code, messa
         write(run, table)
 
     assert (raised.value.row_key, raised.value.index) == ("ab"[index], index)
-
-
-def test_a_refusal_says_what_it_means_for_the_stream(run, service, table):
-    stream = Stream(Partition(table, "p"), etag(0), 1)
-    service.answers = [
-        refused(412, "UpdateConditionNotSatisfied", f"0:{CHANGED}\n"),
-        refused(409, "EntityAlreadyExists", f"2:{EXISTS}\n"),
-    ]
-
-    for conflict in (ConcurrencyConflictError, DuplicateEventError):
-        with pytest.raises(conflict):
-            run(Stream.write(stream, EventData({}, id="first")))
 
 
 def test_a_missing_table_is_no_missing_row(run, service, table, monkeypatch):
@@ -189,17 +168,6 @@ def test_a_throttled_transaction_is_unavailable(run, service, table):
         assert raised.value.outcome_unknown
         # Nothing says when to retry: that is left to the caller.
         assert len(service.requests) == number
-
-
-def test_a_throttled_read_is_repeated(run, service, table):
-    status, headers, body = error(429, "TooManyRequests", TOO_FAST)
-    service.answers = [
-        (status, {**headers, "x-ms-retry-after-ms": "20"}, body),
-        (status, headers, body),
-        page("a"),
-    ]
-
-    assert [row.row_key for row in read(run, table).rows] == ["a"]
 
 
 INVALID = "One of the input values is invalid.\r\nActivityId: 1, documentdb-dotnet-sdk/2.11.0"

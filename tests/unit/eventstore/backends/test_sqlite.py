@@ -1,11 +1,13 @@
 """One SQLite file: how it is opened, what its rows and writes cost, when a write is safe, and what is left of it."""
 
+import random
 import sqlite3
 import threading
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 from uuid import UUID
 
 import msgpack
@@ -16,15 +18,15 @@ from eventstore import (
     DamagedRowError,
     Int64,
     Operation,
-    RowError,
     StoreUnavailableError,
     StoreUrlError,
     Value,
     connect,
     drive,
 )
+from eventstore.backends import rows as row_format
 from eventstore.backends import sqlite
-from eventstore.backends.rows import LARGE_BYTES, pack, packer, unpack, unpack_some
+from eventstore.backends.rows import LARGE_BYTES, pack, packer, shared_bytes, unpack, unpack_some
 from eventstore.backends.sqlite import SqliteStore
 from eventstore.port import LeavesTraces, MayBeReplaced
 
@@ -302,24 +304,6 @@ def test_a_projected_read_takes_one_statement_where_that_gives_what_is_asked_for
     assert len(seen) == statements
 
 
-def test_what_is_refused_in_a_common_commit_leaves_nothing_in_the_file(store, table):
-    insert(table)
-    refused = [
-        [Operation.insert("r", {})],
-        [Operation.replace("r", {}, "7")],
-        [Operation.replace("s", {}, "7")],
-        [Operation.delete("r", "7")],
-        [Operation.insert("s", {}), Operation.insert("t", {}), Operation.insert("r", {})],
-    ]
-
-    results = drive(table.transact_each([("p", operations) for operations in refused]))
-
-    assert all(isinstance(result, RowError) for result in results)
-    connection = store.connection()
-    assert connection.execute("SELECT count(*) FROM games_keys").fetchone() == (1,)
-    assert connection.execute("SELECT count(*) FROM games_rows").fetchone() == (1,)
-
-
 # A commit goes to the write-ahead log and is not waited for (NORMAL): it survives the process at once, and a power cut
 # from the next barrier on. A barrier waits (FULL), and where the system has a way to wait for the disk's own cache
 # (fullfsync, on macOS), for that as well.
@@ -465,3 +449,198 @@ def test_a_reader_keeps_it_from_being_done_and_an_idle_connection_does_not(impat
 
     assert traces(path) == set()
     other.close()
+
+
+# Dictionaries: rows of a kind share most of their bytes, and nothing of one row is shared.
+
+STATE = b'{"owner_of_the_account":"%s","currency_of_the_account":"EUR","cents":%d}'
+
+
+def properties(number: int, batch: str = "night-1") -> dict[str, object]:
+    """Return the properties of a header as a batch writes them."""
+    owner = f"owner {random.Random(number).randbytes(8).hex()}"
+    return {"Version": number, "State": STATE % (owner.encode(), number), "WrittenByBatch": batch}
+
+
+def write(accounts: Any, numbers: Sequence[int], batch: str = "night-1", kind: str = "Account") -> None:
+    """Write the headers of some streams with one commit."""
+    change = Operation.insert_or_replace if len(numbers) == 1 else Operation.insert
+    drive(
+        accounts.transact_each([(f"{kind}-{n}", [change("SS-HEAD", properties(n, batch))]) for n in numbers])  # type: ignore[arg-type]
+    )
+
+
+def read(accounts: Any, number: int, kind: str = "Account") -> object:
+    row = drive(accounts.get(f"{kind}-{number}", "SS-HEAD"))
+    return None if row is None else row.properties
+
+
+@pytest.fixture
+def accounts(path):
+    return drive(connect(f"sqlite:///{path}").table("accounts"))
+
+
+def rows(path, sql="SELECT small FROM accounts_rows"):
+    with sqlite3.connect(path) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def numbers(path):
+    """Return the numbers of the dictionaries that are stored."""
+    with suppress(sqlite3.OperationalError):
+        return [number for (number,) in rows(path, "SELECT number FROM accounts_dictionaries")]
+    return []
+
+
+MANY = range(100)
+
+
+def test_rows_of_a_kind_take_less_than_half(accounts, path):
+    write(accounts, MANY)
+
+    assert sum(len(small) for (small,) in rows(path)) < sum(len(STATE) + 60 for _ in MANY) / 2
+    assert [read(accounts, number) for number in MANY] == [properties(number) for number in MANY]
+    assert drive(accounts.query_each(["Account-3"], "", "~")) == [
+        drive(accounts.query("Account-3", "", "~")).rows
+    ]
+
+
+def test_a_dictionary_holds_nothing_of_one_row(accounts, path):
+    write(accounts, MANY)
+
+    ((shared,),) = rows(path, "SELECT shared FROM accounts_dictionaries")
+
+    assert b"owner_of_the_account" in shared
+    owners = [STATE.split(b"%s")[0] + properties(n)["State"].split(b'"')[3] for n in MANY]  # type: ignore[attr-defined]
+    assert not any(owner[-10:] in shared for owner in owners)
+
+
+def test_a_dictionary_is_made_for_each_kind_and_again_when_rows_are_unlike_its_samples(accounts, path):
+    write(accounts, MANY)
+    write(accounts, MANY, kind="Order")
+    write(accounts, range(100, 200))
+    assert numbers(path) == [1, 2]
+
+    write(accounts, range(200, 300), batch="another batch with a long name of its own: " + "x-7" * 20)
+
+    assert numbers(path) == [1, 2, 3]
+    assert [read(accounts, number) for number in (7, 107)] == [properties(7), properties(107)]
+    assert read(accounts, 7, "Order") == properties(7)
+
+
+def test_the_number_of_dictionaries_is_bounded(accounts, path, monkeypatch):
+    monkeypatch.setattr(row_format, "MOST_DICTIONARIES", 1)
+    write(accounts, MANY)
+    write(accounts, MANY, kind="Order")
+
+    assert numbers(path) == [1]
+    assert read(accounts, 7, "Order") == properties(7)
+
+
+def test_single_rows_are_written_and_changed_by_a_dictionary_that_is_there(accounts, path):
+    write(accounts, MANY)
+    write(accounts, [7], batch="night-2")
+    drive(accounts.transact("Account-8", [Operation.merge("SS-HEAD", {"More": 1}, ANY_ETAG)]))
+
+    assert all(small[:1] == row_format.MARK for (small,) in rows(path))
+    assert read(accounts, 7) == properties(7, "night-2")
+    assert read(accounts, 8) == {**properties(8), "More": 1}
+
+
+@pytest.mark.parametrize("reads_before", [False, True])
+def test_another_process_reads_and_writes_what_one_has_compressed(accounts, path, reads_before):
+    other = drive(connect(f"sqlite:///{path}").table("accounts"))
+    if reads_before:  # it knows of no dictionary then
+        assert read(other, 7) is None
+    write(accounts, MANY)
+
+    assert read(other, 7) == properties(7)
+    write(other, range(100, 200))
+    assert numbers(path) == [1]
+    assert read(accounts, 107) == properties(107)
+
+
+def test_writers_at_once_agree_on_one_dictionary(path):
+    def work(begin: int) -> None:
+        accounts = drive(connect(f"sqlite:///{path}").table("accounts"))
+        for start in range(begin, begin + 400, 100):
+            write(accounts, range(start, start + 100))
+
+    threads = [threading.Thread(target=work, args=(begin,)) for begin in (0, 1000, 2000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    accounts = drive(connect(f"sqlite:///{path}").table("accounts"))
+    assert numbers(path) == [1]
+    assert all(
+        read(accounts, n) == properties(n) for begin in (0, 1000, 2000) for n in range(begin, begin + 400)
+    )
+
+
+def test_a_dictionary_of_a_commit_that_failed_is_forgotten(accounts, path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(accounts.sql, "insert_row_at", "INSERT INTO nowhere VALUES (1)")
+        with pytest.raises(Exception, match="nowhere"):
+            write(accounts, MANY)
+    assert numbers(path) == []
+
+    write(accounts, MANY)
+
+    assert numbers(path) == [1]
+    assert read(drive(connect(f"sqlite:///{path}").table("accounts")), 7) == properties(7)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE accounts_rows SET small = substr(small, 1, length(small) - 3)",
+        "UPDATE accounts_rows SET small = x'c1'",
+        "UPDATE accounts_rows SET small = x'c1ff00'",
+        "DELETE FROM accounts_dictionaries",
+    ],
+)
+def test_a_damaged_row_is_named(path, accounts, damage):
+    write(accounts, MANY)
+    with sqlite3.connect(path) as connection:
+        connection.execute(damage)
+    accounts = drive(connect(f"sqlite:///{path}").table("accounts"))
+
+    with pytest.raises(DamagedRowError) as raised:
+        read(accounts, 7)
+
+    assert raised.value.partition_key == "Account-7"
+    assert drive(accounts.query_each(["Account-7"], "", "~")) == [None]
+
+
+def test_a_dictionary_that_no_row_needs_goes_when_the_file_is_scrubbed(accounts, path):
+    write(accounts, MANY)
+    write(accounts, MANY, kind="Order")
+    for number in MANY:
+        drive(accounts.transact(f"Account-{number}", [Operation.delete("SS-HEAD")]))
+
+    drive(accounts.scrub())
+
+    assert numbers(path) == [2]
+    assert read(accounts, 7, "Order") == properties(7)
+
+
+def test_a_large_row_is_left_as_it_is_and_read_back(accounts):
+    write(accounts, MANY)
+    text = {f"Text{number}": "\u4e00" * 32_000 for number in range(12)}
+    drive(accounts.transact("Account-7", [Operation.replace("SS-HEAD", text, ANY_ETAG)]))
+
+    assert read(accounts, 7) == text
+
+
+def test_what_most_samples_share_is_kept_and_nothing_else():
+    samples = [
+        b"begin " + bytes([65 + n % 26]) * 9 + b" middle " + str(n).encode() * 3 + b" end" for n in range(64)
+    ]
+
+    shared = shared_bytes(samples)
+
+    assert b"begin " in shared
+    assert b" middle " in shared
+    assert b"AAAAAA" not in shared
