@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -97,15 +98,31 @@ class CountCalls:
     folder: str
 
     def __call__(self, table: Table) -> Table:
-        def count(name: str, *_: object) -> None:
-            with Path(self.folder, f"{os.getpid()}.calls").open("a") as file:
-                file.write(f"{name}\n")
-
-        return InterceptedTable(table, before=count)
+        return cast("Table", _CountedTable(table, Path(self.folder)))
 
     def calls(self, name: str) -> int:
         lines = [line for file in Path(self.folder).glob("*.calls") for line in file.read_text().splitlines()]
         return lines.count(name)
+
+
+class _CountedTable:
+    """Has the calls of the table, also those on several partitions, which an `InterceptedTable` lacks."""
+
+    def __init__(self, table: Table, folder: Path) -> None:
+        self._table = table
+        self._folder = folder
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._table, name)
+        if not callable(found):
+            return found
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            with (self._folder / f"{os.getpid()}.calls").open("a") as file:
+                file.write(f"{name}\n")
+            return found(*arguments, **options)
+
+        return call
 
 
 def as_outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -169,7 +169,6 @@ def test_a_body_is_mended_by_hand(boxes):
     assert waiting(boxes) == []
 
 
-@pytest.mark.thorough
 def test_a_type_that_was_unknown_goes_to_the_handler_that_was_added(boxes):
     run(boxes, "one", row(1, "Returned", {"box": "b"}), row(2, "Lost", {"box": "b"}))
     run(boxes, "two", row(1, "Returned", {"box": "b"}))

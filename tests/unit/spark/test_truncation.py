@@ -120,6 +120,13 @@ def test_without_rules_each_stream_is_cut_by_its_policy_and_none_that_is_held(pl
     }
 
 
+def test_streams_without_a_policy_are_left_alone(place, table):
+    drive(Policies(table, CLOCK, PATIENCE).set_rules(Scope("Other"), RetentionRules(older_than=30 * DAY)))
+
+    assert kinds(run(job(place, older_than=None))) == {("Diary", None, None): 12}
+    assert cut_streams(table) == set()
+
+
 @pytest.mark.parametrize("scope", [Scope(), Scope("Diary"), Scope("Diary", "05")])
 def test_rules_that_are_given_count_in_place_of_policies_but_for_holds(place, table, scope):
     policies = Policies(table, CLOCK, PATIENCE)

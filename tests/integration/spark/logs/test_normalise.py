@@ -19,7 +19,7 @@ from runtime.errors import BatchFailedError, UsageError
 from runtime.messages.envelope import Envelope, Envelopes
 from runtime.messages.sizes import MessageLimits, find_excesses
 from runtime.spark import dead_letters
-from runtime.spark.logs.normalise import normalise, text, texts
+from runtime.spark.logs.normalise import first_of, normalise, text, texts
 from runtime.spark.logs.read import open_log
 from runtime.spark.session import job_settings
 from samples.shooting_range.handlers import ShootingRange
@@ -467,3 +467,4 @@ def test_texts_are_what_they_were_on_a_session_that_reads_them_otherwise_too(spa
             assert spark.range(1).selectExpr(f"array({texts(_HOSTILE)}) AS found").first().found == _HOSTILE
     finally:
         spark.conf.unset(name)
+    assert (first_of([]), first_of([], "id")) == ("NULL", "id")
