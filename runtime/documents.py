@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 def open_place(url: str) -> Folder:
-    """Return the folder at a URL. The folder need not exist. Raises `UsageError`, whose message hides secrets."""
+    """Return the folder at a URL. It need not exist. Raises `UsageError`, whose message contains no secrets."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme == "file":
         return open_folder(url)
@@ -229,7 +229,7 @@ class Registration:
     etag: str = ""
 
     def taken_out(self) -> Include:
-        """Return the deletion of the registration, which the commit includes. It fails if the row has changed."""
+        """Return an operation that deletes the registration. A commit that includes it fails if the row has changed."""
         return Include.delete(PREFIX + self.attempt, self.etag)
 
     def properties(self) -> dict[str, Value]:
@@ -256,7 +256,7 @@ async def registrations_of(table: Table, key: str) -> list[Registration]:
 
 
 async def give_up(table: Table, registration: Registration, now: int) -> Registration:
-    """Durably prevent an attempt from committing. Costs one request. Raises `ConcurrencyConflictError`."""
+    """Prevent an attempt from ever committing. Costs one request. Raises `ConcurrencyConflictError` if it committed."""
     given_up = replace(registration, given_up_at=now)
     change = Operation.replace(PREFIX + registration.attempt, given_up.properties(), registration.etag)
     (etag,) = await _write(table, registration.key, change)
@@ -265,7 +265,7 @@ async def give_up(table: Table, registration: Registration, now: int) -> Registr
 
 
 async def take_out(table: Table, registration: Registration) -> None:
-    """Delete the row of an attempt without documents. Costs one request. Raises `ConcurrencyConflictError`."""
+    """Delete a registration without documents. Costs one request. Raises `ConcurrencyConflictError` if it changed."""
     await _write(table, registration.key, registration.taken_out())
 
 
@@ -312,7 +312,7 @@ class Drafts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Stores the documents of attempts."""
+    """Stores the documents of attempts, and commits their versions."""
 
     store: DocumentStore
     table: Table
@@ -321,9 +321,9 @@ class Documents:
     retries: RetryPolicy
 
     async def commit(self, drafts: Drafts, commit: Commit[T]) -> T:
-        """Register, prepare, then commit. If that fails, give up the attempt.
+        """Register the attempt, store its documents, call `commit`. On an error in `READ_AGAIN`, give up the attempt.
 
-        Costs one request, one per document, and the cost of `commit`.
+        Costs one request, one per document, and the requests of `commit`.
         """
         registered = await self.register(drafts)
         are_prepared = False
@@ -352,14 +352,14 @@ class Documents:
             await self.store.prepare(document.reference, document.content)
 
     async def commit_registered(self, registered: Registration, commit: Commit[T]) -> T:
-        """Commit the version, and delete the registration. Raises `ConcurrencyConflictError` if it was given up."""
+        """Commit the version and delete the registration. Raises `ConcurrencyConflictError` if it was given up."""
         try:
             return await commit([registered.taken_out()])
         except IncludeConflictError as error:
             raise ConcurrencyConflictError(registered.key, str(error)) from error
 
     async def withdraw(self, registered: Registration, *, are_prepared: bool) -> None:
-        """Give up an attempt and delete its documents, unless the attempt has committed."""
+        """Give up an attempt and delete its documents, unless it has committed. `are_prepared`: if all were stored."""
         row = await self.table.get(registered.key, PREFIX + registered.attempt)
         if row is None:
             return
@@ -379,7 +379,7 @@ FORGET_AFTER = timedelta(days=1)
 
 
 class Swept(NamedTuple):
-    """The counts of a sweep."""
+    """What a sweep of documents did, and what it skipped."""
 
     attempts: int = 0  # attempts given up
     documents: int = 0  # documents deleted
@@ -400,8 +400,9 @@ class DocumentSweep:
     only_look: bool = False  # whether this is a dry run
 
     async def sweep(self, older_than: timedelta) -> Swept:
-        """Delete documents of attempts that never committed: of ended batches, and of messages at least this old.
+        """Give up attempts that did not commit, and delete their documents.
 
+        These are attempts of ended batches and, if they have no batch, attempts that are at least `older_than` old.
         Costs one request for every 1,000 objects that have a marker, two per object, and one per deleted document.
         """
         latest, past = cut_off(self.clock, older_than), cut_off(self.clock, FORGET_AFTER)
@@ -416,8 +417,9 @@ class DocumentSweep:
     async def sweep_object(self, key: str, latest: int, past: int, done: Counter[str]) -> Counter[str]:
         """Sweep one object. Delete its marker if no attempts remain. Return the counts of skipped attempts.
 
-        Gives up attempts registered at `latest` or before. Deletes attempts given up at `past` or before. Adds to
-        `done`, which keeps its counts if the sweep of the object is retried.
+        Gives up attempts of ended batches, and attempts without a batch that were registered at `latest` or before.
+        Deletes attempts given up at `past` or before. Adds to `done`, which keeps its counts if the sweep of the object
+        is retried.
         """
         marker = await self.table.get(key, MARKER)
         left, is_left = Counter[str](), False
@@ -442,7 +444,7 @@ class DocumentSweep:
         return left
 
     async def clean_up(self, registration: Registration) -> int:
-        """Give up an attempt and delete its documents. Return how many documents existed."""
+        """Give up an attempt and delete its documents. Return how many existed (in a dry run, how many it names)."""
         if self.only_look:
             return len(registration.names)
         return await delete(self.store, await give_up(self.table, registration, self.clock()))

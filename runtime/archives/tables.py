@@ -42,7 +42,7 @@ Tell = Callable[[str, int], None]
 
 @dataclass(slots=True)
 class SetDigest:
-    """The size and the digest of a set. The digest ignores the order, because stores sort keys differently."""
+    """The size and the digest of a set of bytes. The digest ignores the order, because stores sort keys differently."""
 
     count: int = 0
     total: int = 0
@@ -141,7 +141,7 @@ class Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest of an export. Raises `ArchiveError`."""
+    """Read the manifest of an export. Raises `ArchiveError` if it is missing or corrupt."""
     path = folder / MANIFEST
     if not path.exists():
         raise ArchiveError(
@@ -160,7 +160,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_files(folder: Path, manifest: Manifest, tell: Tell) -> None:
-    """Verify all files of an export. Raises `ArchiveError` for the first file that differs from the manifest."""
+    """Verify all files of an export, reporting to `tell`. Raises `ArchiveError` at the first file that is corrupt."""
     checked = 0
     for file in manifest.files:
         path, digest = folder / file.name, SetDigest()
@@ -218,7 +218,7 @@ async def export_table(table: Table, name: str, folder: Path, tell: Tell) -> Man
 
 
 def _prepare_folder(folder: Path) -> None:
-    """Create the folder, or delete the files of an interrupted export."""
+    """Create the folder, or delete the files of an interrupted export. Raises `UsageError` if it has other content."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / MANIFEST).exists():
         raise UsageError(f"{folder} contains an export already. Choose another folder.")
@@ -242,7 +242,7 @@ async def all_pages(table: Table, *, keys_only: bool = False) -> AsyncIterator[P
 
 
 def _written(row: Row) -> bytes:
-    """Return bytes that change whenever the row is written."""
+    """Return the keys and the ETag of a row as bytes, which change whenever the row is written."""
     packed: bytes = msgpack.packb((row.partition_key, row.row_key, row.etag))
     return packed
 
@@ -281,7 +281,7 @@ class RowGroups:
 
 
 class RowFiles:
-    """Writes rows to files of about `FILE_BYTES`."""
+    """Writes rows to files of about `FILE_BYTES` before compression. `done` has the files that are complete."""
 
     def __init__(self, folder: Path) -> None:
         self.done: list[PartFile] = []
@@ -347,7 +347,7 @@ async def import_table(table: Table, name: str, folder: Path, manifest: Manifest
 
 
 async def _begin(table: Table, name: str, manifest: Manifest) -> int:
-    """Insert the marker into an empty table, and return the number of files that an interrupted import has written."""
+    """Mark an empty table as being imported. Return how many files an interrupted import has already written."""
     mark = await table.get(MARK, _ROW)
     if mark is not None:
         if mark.properties.get("Digest") != manifest.digest:
@@ -370,7 +370,7 @@ async def _begin(table: Table, name: str, manifest: Manifest) -> int:
 
 
 def transactions(rows: Iterable[Row]) -> Iterator[Transaction]:
-    """Split rows, in order, into transactions within the limits of all stores."""
+    """Split rows, in order, into transactions that write them, within the limits of all stores."""
     for part in in_transactions(rows):
         yield (
             part[0].partition_key,
@@ -379,7 +379,7 @@ def transactions(rows: Iterable[Row]) -> Iterator[Transaction]:
 
 
 async def _write(table: Table, waiting: Sequence[Transaction]) -> None:
-    """Run idempotent transactions: in one commit if the table supports that, otherwise up to 16 at a time."""
+    """Run idempotent transactions, with retries: in one commit if the table supports that, else up to 16 at a time."""
     retries = RetryPolicy().beside(table)
     if isinstance(table, MultiPartitionTable):
         for result in await until_undisturbed(retries, partial(table.transact_each, waiting)):

@@ -76,7 +76,7 @@ class Part(ABC):
 
     @abstractmethod
     def _read_back(self, path: Path) -> Iterator[bytes]:
-        """Yield the content of a file, as the bytes of which `_written` is the digest."""
+        """Yield the content of a file as the bytes that `add` passed to the digest `_written`."""
 
 
 class LetterPart(Part):
@@ -167,7 +167,7 @@ def prepare_parts(folder: Path) -> None:
 
 
 class ExportedVersions:
-    """Looks up exported versions by stream and message id. Raises `ArchiveError`."""
+    """Looks up exported versions by stream and message id. Raises `ArchiveError` if files are missing or corrupt."""
 
     def __init__(self, folder: Path) -> None:
         parts = sorted(folder.glob(PARTS))
@@ -200,7 +200,10 @@ class ExportedVersions:
 
 
 def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -> Mapping[Path, int]:
-    """Return how many rows and dead letters of each outcome or export file name the objects. Raises `ArchiveError`."""
+    """Return the files of outcomes or exports that name the objects, each with the number of rows or lines that do.
+
+    Raises `ArchiveError` for a corrupt file.
+    """
     ids, keys = list(business_ids), [f"{handler}-{business_id}" for business_id in business_ids]
     counts = {}
     for path in sorted(filter(Path.is_file, folder.rglob("*.parquet"))):

@@ -33,7 +33,7 @@ class OpenBatches:
     numbers: frozenset[int] = frozenset()  # the lower numbers that are open
 
     def is_finished(self, batch: str | None, number: int | None) -> bool:  # noqa: ARG002 - an id may be reused after pruning, a number never
-        """Return whether a batch will publish no more outputs."""
+        """Return whether the batch with this number will publish no more outputs. True if no number is recorded."""
         return number is None or (number < self.next and number not in self.numbers)
 
 
@@ -70,11 +70,11 @@ class BatchContext:
         return None if self.batch_id is None else BatchKey(self.batch_id, self.number)
 
     def is_ours(self, batch: str | None, number: int | None) -> bool:
-        """Return whether this batch made a version. An earlier batch with the same id has another number."""
+        """Return whether this batch made a version with this `batch` and `number`. A reused id has another number."""
         return batch is not None and batch == self.batch_id and number == self.number
 
     def is_finished(self, batch: str | None, number: int | None) -> bool:
-        """Return whether a version's batch will publish no more outputs. True for single messages, and if unknown."""
+        """Return whether a version's batch will publish no more outputs. True if `batch` or `open_batches` is None."""
         return batch is None or self.open_batches is None or self.open_batches.is_finished(batch, number)
 
     @property
@@ -135,7 +135,7 @@ class Seen:
         return Seen({*self.delivered, *delivered}, dead_letter)
 
     def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
-        """Return the facts for the next group, in which only the last message of this group may have more copies."""
+        """Return the facts for the next group. It can have copies of only the last of the messages in `outcomes`."""
         last = outcomes[-1].envelope.message_id
         copies = list(takewhile(lambda outcome: outcome.envelope.message_id == last, reversed(outcomes)))
         return replace(self.after(outcomes), delivered=self.after(copies).delivered)

@@ -80,12 +80,12 @@ class BatchRecord:
 
     @property
     def is_reprocessing(self) -> bool:
-        """Whether this batch reprocessed the history of another table."""
+        """Whether this batch reprocesses the history of another table."""
         return self.input.startswith(REPROCESSING)
 
     @property
     def shown_in(self) -> str:
-        """The folder where readers find the outcomes. A micro-batch moves its outcomes there when it is published."""
+        """The folder where readers find the outcomes. Publishing a micro-batch moves its outcomes to this folder."""
         return self.out.removesuffix(f"/{HIDDEN_EPOCHS}") if self.is_epoch else self.out
 
     @property
@@ -162,7 +162,7 @@ _PRUNED_AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """The counter of a ledger."""
+    """The row that counts a table's batches, and the settings that are read with it."""
 
     next: int = 1  # the next batch number
     algorithm: str | None = None  # of the table's batches; None before the first batch
@@ -189,12 +189,12 @@ def read_counter(row: Row) -> Counter:
 
 
 def began(record: BatchRecord) -> Operation:
-    """Return the operation that marks a batch as open."""
+    """Return an operation that inserts the marker of an open batch."""
     return Operation.insert_or_replace(OPEN + record.batch_id, {"Number": Int64(record.number)})
 
 
 def past_marker(record: BatchRecord) -> Operation:
-    """Return the operation that marks a batch as finished."""
+    """Return an operation that inserts the marker of a finished batch. The batch that ended last sorts first."""
     time = _inverted(to_microseconds(record.updated_at))
     return Operation.insert_or_replace(f"{PAST}{time}-{record.batch_id}", {})
 
@@ -216,7 +216,7 @@ def _number(marker: Row) -> int:
 
 
 class Ledger:
-    """The batches of one table."""
+    """Reads and records the batches of one table."""
 
     def __init__(self, table: Table, clock: Clock, retries: RetryPolicy | None = None) -> None:
         self._table = table
@@ -233,11 +233,12 @@ class Ledger:
     ) -> BatchRecord:
         """Begin a batch, or return its record if it was begun with the same input. Costs two or three requests.
 
-        Stores the settings that `demands` claims. A batch without committed rounds may change its folder.
+        `input_` describes log, app and options. `out` is the output folder, which may change until a round is
+        committed. Stores the settings that `demands` requires.
 
-        Raises `BatchRefusedError` if the id was abandoned or has other input or another folder, or if the table has
-        another algorithm. Raises `UsageError` if the table does not meet the demands, and `RetriesExhaustedError` after
-        too many conflicts.
+        Raises `BatchRefusedError` if the id is invalid, was abandoned, or was begun with other input or another folder,
+        or if the table has another algorithm. Raises `UsageError` if the table does not meet the demands, and
+        `RetriesExhaustedError` after too many conflicts.
         """
         check_id(batch_id)
         now, tries = self._now(), self._retries.start()
@@ -300,13 +301,13 @@ class Ledger:
         return record
 
     async def find(self, batch_id: str) -> BatchRecord | None:
-        """Return the record of a batch, or `None`. Raises `BatchRefusedError` for an invalid id. Costs one request."""
+        """Return a batch's record, or `None` if missing. Raises `BatchRefusedError` for a bad id. Costs one request."""
         check_id(batch_id)
         row = await self._table.get(PARTITION, batch_id)
         return None if row is None else read_record(row)
 
     async def check_folder(self, batch_id: str, out: str) -> None:
-        """Raise `BatchRefusedError` if a batch cannot run with this output folder. Costs one request."""
+        """Raise `BatchRefusedError` if a batch was abandoned, or has outcomes in another folder. Costs one request."""
         record = await self.find(batch_id)
         if record is not None:
             _check_folder(record, out)
@@ -314,8 +315,8 @@ class Ledger:
     async def choose_attempt(self, record: BatchRecord, attempt: str) -> BatchRecord:
         """Record which attempt at the next round counts, unless another driver has already recorded an attempt.
 
-        Returns the batch with the attempt that counts, or with more rounds if that attempt is already committed. Costs
-        one request, or two after a conflict.
+        Returns the batch with the attempt that counts, or with more rounds if that attempt is already committed. Raises
+        `BatchRefusedError` if another driver ended or changed the batch. Costs one request, or two after a conflict.
         """
         changed = replace(record, attempt=attempt, updated_at=self._now())
         operation = Operation.replace(record.batch_id, record_properties(changed), record.etag)
@@ -336,7 +337,8 @@ class Ledger:
     ) -> BatchRecord:
         """Record that the outcomes of a round are complete, unless another driver has already done so.
 
-        `counts` are added to those of the batch. `routable` is the number of outputs of the round with a handler.
+        `number` is 0 for the first round. `counts` are added to those of the batch. `routable` is the number of the
+        round's outputs that have a handler.
         """
         total = {key: record.counts.get(key, 0) + counts.get(key, 0) for key in {**record.counts, **counts}}
         return await self._update(
@@ -348,7 +350,7 @@ class Ledger:
         return await self._update(record, replace(record, rounds=0, counts={}, last_routable=0, attempt=""))
 
     async def publish(self, record: BatchRecord) -> BatchRecord:
-        """Record that all rounds are committed, which makes the batch immutable."""
+        """Mark a batch as published, after its last round was committed. The batch is then immutable."""
         return await self._update(record, replace(record, status=BatchStatus.PUBLISHED))
 
     async def abandon(self, batch_id: str) -> BatchRecord:
@@ -361,7 +363,7 @@ class Ledger:
         return record
 
     async def _update(self, record: BatchRecord, wanted: BatchRecord) -> BatchRecord:
-        """Store a batch, or return its record if another driver has made the same progress."""
+        """Replace `record` by `wanted`, or return the stored record if another driver has made the same progress."""
         changed = replace(wanted, updated_at=self._now())
         operations = [Operation.replace(record.batch_id, record_properties(changed), record.etag)]
         if changed.is_finished:
@@ -380,7 +382,7 @@ class Ledger:
         return replace(changed, etag=etag)
 
     async def batches(self, limit: int, after: BatchRecord | None = None) -> list[BatchRecord]:
-        """Return the newest batches: open batches by descending number, then finished batches by descending end.
+        """Return up to `limit` batches, newest first: open batches by number, then finished batches by end time.
 
         With `after`, returns only the finished batches that follow that batch. Costs one request per batch, and one for
         every 1,000 markers.
@@ -398,14 +400,14 @@ class Ledger:
         return [record for record in records if record is not None]
 
     async def algorithm(self) -> tuple[str, str] | None:
-        """Return the algorithm and the first batch of the table, or `None` without batches. Costs one request."""
+        """Return the table's algorithm and the id of its first batch, or `None` if there is none. Costs one request."""
         counter = await self._counter()
         return None if counter.algorithm is None else (counter.algorithm, counter.first_batch)
 
     async def check_table(self, algorithm: str, demands: TableDemands | None = None) -> None:
         """Raise the errors of `begin` if the table has another algorithm, or does not meet `demands`.
 
-        Costs one request, plus one for every 1,000 rows to key the draws of a new table.
+        Costs one request, plus the requests of `TableDemands.settings_after`.
         """
         counter = await self._counter(algorithm)
         if demands is not None:
@@ -431,10 +433,10 @@ class Ledger:
         return OpenBatches(next_, frozenset(numbers)), settings
 
     async def prune(self, before: int, *, dry_run: bool = False) -> int:
-        """Delete the rows of batches that ended before a time in microseconds. Returns the number of batches.
+        """Delete the rows of batches that ended before a time. Returns the number of batches.
 
-        With `dry_run`, only counts the batches. Costs one request for every 1,000 batches, and a transaction for every
-        50 batches. Raises `RetriesExhaustedError` after too many conflicts.
+        `before` is in microseconds since 1970 UTC. With `dry_run`, only counts the batches. Costs one request for every
+        1,000 batches, and a transaction for every 50 batches. Raises `RetriesExhaustedError` after too many conflicts.
         """
         count, tries = 0, self._retries.start()
         first = f"{PAST}{_inverted(before - 1)}"
@@ -490,7 +492,7 @@ INPUT = "single messages of a consumer"  # the recorded input of a consumer batc
 
 @dataclass(slots=True, eq=False)
 class ConsumerBatch:
-    """One batch of a consumer."""
+    """A batch of a consumer of single messages, with the messages that keep it open."""
 
     record: BatchRecord
     began_at: int
@@ -505,7 +507,7 @@ class ConsumerBatch:
 
 @dataclass(eq=False)
 class ConsumerBatches:
-    """The batches of one consumer. Each lasts at least `length` microseconds."""
+    """Begins and ends the batches of one consumer. Each lasts at least `length` microseconds."""
 
     ledger: Ledger
     clock: Clock
@@ -515,7 +517,7 @@ class ConsumerBatches:
     _former: list[ConsumerBatch] = field(default_factory=list)
 
     async def enter(self) -> ConsumerBatch:
-        """Return the batch of a new message. The first message begins the batch, which costs two or three requests."""
+        """Return the batch for a new message. Beginning a new batch costs two or three requests."""
         batch = self._current
         if batch is None or self.clock() - batch.began_at >= self.length:
             record = await self.ledger.begin(f"consumer-{self.new_id()}", INPUT, "-")
@@ -526,9 +528,9 @@ class ConsumerBatches:
         return batch
 
     async def leave(self, batch: ConsumerBatch, message: Hashable | None) -> None:
-        """Record that a message published its outputs, or made no version if `message` is `None`. End former batches.
+        """Record that a message has published its outputs. End former batches whose messages have all done so.
 
-        Costs two requests for each batch that ends.
+        `message` is `None` if it made no version. Costs two requests for each batch that ends.
         """
         batch.running -= 1
         for each in (*self._former, batch):
@@ -571,5 +573,5 @@ def mark_prefix(token: str) -> str:
 
 
 def mark_of(token: str, sizes: Mapping[str, int]) -> str:
-    """Return the name of the commit marker of a round: it contains a digest of the names and sizes of its files."""
+    """Return the name of a round's commit marker. It contains a digest of `sizes`: the sizes of its files by name."""
     return mark_prefix(token) + sha256(repr(sorted(sizes.items())).encode()).hexdigest()[:32]

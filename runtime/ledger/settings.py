@@ -37,20 +37,21 @@ class TableOwner:
 
     @classmethod
     def of(cls, app: App) -> TableOwner:
-        """Return an app as the owner of a new table."""
+        """Return the owner that a new table of `app` has."""
         return cls(app.name, frozenset(app.handlers))
 
     def is_same(self, other: TableOwner) -> bool:
-        """Return whether `other` may be this app.
+        """Return whether `other` may be the same app.
 
-        Apps with a name are compared by name. Otherwise the handlers of one app must include those of the other.
+        If this app has a name, the names must be equal. Otherwise the handlers of one app must include those of the
+        other.
         """
         if self.name is not None:
             return self.name == other.name
         return self.handlers <= other.handlers or other.handlers <= self.handlers
 
     def after(self, other: TableOwner) -> TableOwner:
-        """Return this owner with the name of `other` and the handlers of both."""
+        """Return the owner after `other` has used the table: it has the name of `other` and the handlers of both."""
         return TableOwner(other.name, self.handlers | other.handlers)
 
     def __str__(self) -> str:
@@ -89,8 +90,9 @@ class TableSettings:
     ) -> TableSettings:
         """Claim a table for an app, as a batch does. Returns the settings for `Processor`.
 
-        `draws` chooses keyed draws for a new table; `adopt` takes over a table of another app. Costs one request, or
-        two if the settings change. Choosing keyed draws costs one more for every 1,000 rows. Raises `UsageError`.
+        `draws` chooses keyed draws for a new table. `adopt` takes over a table of another app. Raises `UsageError` if
+        the table belongs to another app, was switched or cannot have these draws. Costs one request, or two if the
+        settings change. Choosing keyed draws costs one more for every 1,000 rows.
         """
         demands = TableDemands(TableOwner.of(app), draws, adopt)
 
@@ -110,9 +112,9 @@ class TableSettings:
         return await until_undisturbed((retries or RetryPolicy()).beside(table), attempt)
 
     def check_use(self, follows: str | None = None) -> None:
-        """Raise `UsageError` if the table was switched to another table, or only reprocesses another table.
+        """Raise `UsageError` if the table was switched to another table, or reprocesses a table other than `follows`.
 
-        `follows`: the table that the caller reprocesses into this table.
+        `follows`: the table that the caller reprocesses into this table, or `None` if the caller handles messages.
         """
         if self.switched_to is not None:
             raise UsageError(f"The table was switched to {self.switched_to}: use that, or switch back.")
@@ -159,8 +161,8 @@ class TableDemands:
     async def settings_after(self, table: Table, old: TableSettings, *, has_batches: bool) -> TableSettings:
         """Return the settings that replace `old`. Raises `UsageError` if the table cannot meet the demands.
 
-        Costs no request, except for a table without batches: to choose keyed draws or to reprocess into it costs one
-        request for every 1,000 rows.
+        In a table without batches, choosing keyed draws or reprocessing costs one request for every 1,000 rows.
+        Otherwise costs no request.
         """
         is_new = self.follows is not None and old == TableSettings() and not has_batches
         if is_new and not await has_objects(table):
@@ -212,7 +214,10 @@ def is_same_table(name: str | None, other: str | None) -> bool:
 
 
 async def open_current(store: Store, name: str, *, make: bool = True) -> tuple[str, Table]:
-    """Open a table, or the table that it was switched to. Return its name and the table. Costs a request per table."""
+    """Open a table, or the table that it was switched to. Return the name and the table.
+
+    `make` creates a missing table. Costs one request per table.
+    """
     table = await store.table(name, make=make)
     settings = await TableSettings.of(table)
     return (name, table) if settings.switched_to is None else await open_current(store, settings.switched_to)

@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class Columnar(Sequence[R]):
-    """Base of sequences stored by column. A subclass is a slotted dataclass with a list for each field of `row`."""
+    """A sequence of named tuples `row`, stored by column: a subclass is a slotted dataclass with a list per field."""
 
     __slots__: tuple[str, ...] = ()
     row: ClassVar[Any]
@@ -71,7 +71,7 @@ class Columnar(Sequence[R]):
 
 
 def pieces(joined: bytes, size: int) -> list[bytes]:
-    """Split bytes into values of `size` bytes. Raises `ValueError` if the last value is shorter."""
+    """Split bytes into values of `size` bytes. Raises `ValueError` if bytes are left over."""
     count, rest = divmod(len(joined), size)
     if rest:
         raise ValueError(f"{len(joined)} bytes are not a multiple of {size}")
@@ -111,7 +111,7 @@ def id_key(canonical_id: str) -> IdKey:
 
 
 def id_keys(canonical_ids: Sequence[str]) -> list[IdKey]:
-    """Return the keys of canonical ids. Faster than one call of `id_key` per id if all ids are UUIDs."""
+    """Return the keys of canonical ids. If all ids are UUIDs, this is faster than calling `id_key` for each."""
     lines = "\n".join([*canonical_ids, ""])
     # The total length rules out an id that contains a line break.
     if len(lines) == len(canonical_ids) * (_CANONICAL_LENGTH + 1) and _CANONICAL_LINES.match(lines):
@@ -144,7 +144,7 @@ def unpack_ids(data: bytes) -> list[IdKey]:
 
 
 def join_ids(packed: bytes, following: bytes) -> bytes:
-    """Concatenate two encoded lists of message ids. Raises the errors of `unpack_ids`."""
+    """Join two lists of message ids that `pack_ids` encoded into one such list. Raises the errors of `unpack_ids`."""
     if packed[:1] == following[:1] == _UUIDS_ONLY:
         return packed + following[1:]
     return pack_ids([*unpack_ids(packed), *unpack_ids(following)])
@@ -156,7 +156,7 @@ _LONGEST = 120  # escaping triples the length, which every store still accepts
 
 
 def row_key(message_id: IdKey) -> str:
-    """Return the row key of a message: its id, which keeps tables readable, or the digest of a long id."""
+    """Return the row key of a message. It contains the id or, if the id has more than 120 characters, its SHA-256."""
     text = id_text(message_id)
     return f"ID-T-{text}" if len(text) <= _LONGEST else f"ID-D-{sha256(text.encode()).hexdigest()}"
 
@@ -179,7 +179,7 @@ def without_trace(headers: Headers) -> Headers:
 
 
 def with_trace(headers: Mapping[str, str], cause: Headers) -> Mapping[str, str]:
-    """Return the headers of an output, with the trace context of the message that caused it."""
+    """Return the headers of an output, plus any valid trace context in `cause`, the headers of the handled message."""
     if not cause or _TRACE.isdisjoint(cause):
         return headers
     trace = {name: cause[name] for name in sorted(_TRACE & cause.keys())}
@@ -187,7 +187,7 @@ def with_trace(headers: Mapping[str, str], cause: Headers) -> Mapping[str, str]:
 
 
 class Envelope(NamedTuple):
-    """One delivery of a message."""
+    """One delivery of a message: its id, type and body, and the sender's optional fields."""
 
     message_id: str  # canonical
     type: str
@@ -209,7 +209,7 @@ class Envelope(NamedTuple):
         enqueued_at: datetime | None = None,
         headers: Headers = None,
     ) -> Envelope:
-        """Create an envelope for a message from a queue. Raises `ValueError` for an invalid id."""
+        """Create an envelope, with the id in canonical form. Raises `ValueError` for an empty, long or invalid id."""
         if not 0 < len(message_id) <= MAX_LENGTH:
             raise ValueError(f"A message id must have 1 to {MAX_LENGTH} characters, not {len(message_id)}.")
         if not is_text(message_id):
@@ -225,7 +225,7 @@ class Envelope(NamedTuple):
         return cls(canonical(message_id), message_type, body, business_id, sequence, moment, copied)
 
     def to_json(self, handler: str | None = None) -> str:
-        """Return the delivery as a JSON line of a log. A msgpack body becomes hexadecimal digits."""
+        """Return the delivery as a line of JSON, with `handler` if given. A msgpack body becomes hexadecimal digits."""
         fields = {
             **self._asdict(),
             "body": self.body if isinstance(self.body, str) else self.body.hex(),
@@ -258,7 +258,7 @@ _SURROGATES = "surrogatepass"
 
 
 def pack_envelope(envelope: Envelope) -> bytes:
-    """Encode a delivery as msgpack, even if its fields are invalid. Values that msgpack cannot hold become `repr`."""
+    """Encode a delivery as msgpack, even if its fields are invalid. A value of another type becomes its `repr`."""
     fields: list[Any] = [*envelope[:-1], None if envelope.headers is None else dict(envelope.headers)]
     while fields and fields[-1] is None:
         fields.pop()
@@ -297,7 +297,7 @@ _encode = Encoder(order="deterministic", enc_hook=_timestamp).encode
 
 
 def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -> bytes:
-    """Return the 16-byte fingerprint of a type and a body: JSON, or msgpack if `packed`. Raises the parser's errors."""
+    """Return the 16-byte digest of a type and a parsed body: msgpack if `packed`, else JSON. Raises parsers' errors."""
     # The body is parsed, so that spaces, escapes and key order make no difference. 1 and 1.0 stay different. Only the
     # fields that were sent count: defaults of the class are not filled in.
     parsed = unpack(body) if packed else from_json(body)  # type: ignore[arg-type] # `packed` implies bytes

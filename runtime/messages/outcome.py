@@ -55,7 +55,7 @@ class DeadLetterGroups:
 
 
 def group_dead_letters(rows: Iterable[Mapping[str, Any]]) -> list[DeadLetters]:
-    """Group dead letters, given as rows with the columns of outcomes. Return the groups, largest first."""
+    """Group dead letters, given as rows of an outcome file. Return the groups, largest first."""
     groups = DeadLetterGroups()
     for row in rows:
         groups.add(row["reason"], row["handler"], row["type"], row["error"], row["message_id"])
@@ -103,7 +103,7 @@ class Reason(StrEnum):
 
 
 class Output(NamedTuple):
-    """A published message, with the columns of a message log."""
+    """A message that a handler published. The fields are columns of a message log."""
 
     message_id: str
     type: str
@@ -149,7 +149,7 @@ def dead_letter(
     *,
     length: int = MAX_ERROR_LENGTH,
 ) -> Outcome:
-    """Return the outcome of a rejected delivery. An error of more than `length` characters loses its middle part."""
+    """Return the outcome of a rejected delivery. An error longer than `length` characters is shortened."""
     if len(error) > length:
         end = f" ... ({len(error):,} characters) ... {error[-_END:]}"
         error = error[: length - len(end)] + end if length >= 2 * len(end) else error[:length]
@@ -174,7 +174,7 @@ class Outputs(Columnar[Output]):
 def outputs_of(
     published: Sequence[Published], version: int, now: int, cause: Headers = None
 ) -> tuple[Output, ...]:
-    """Return the outputs of a message that made a version at the time `now`. `cause` are the message's headers."""
+    """Return the outputs of a message that made `version`. `now` is its recorded time, `cause` are its headers."""
     return tuple(
         Output(id_, name, body.decode(), number, now, with_trace(headers, cause))
         for number, (id_, name, body, headers) in enumerate(published, version << OUTPUT_INDEX_BITS)
@@ -184,7 +184,7 @@ def outputs_of(
 class Outcomes(Sequence[Outcome]):
     """Outcomes by column, in the order of deliveries. Rows are created on access.
 
-    `refused` has the outcomes that the columns cannot represent, by position.
+    `refused` maps positions to outcomes that the columns cannot represent, such as dead letters.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class Outcomes(Sequence[Outcome]):
         return columns
 
     def processed(self, first: int, nows: Sequence[int], published: Sequence[Sequence[Published]]) -> None:
-        """Append the outcomes of deliveries that made consecutive versions, starting with `first`."""
+        """Append outcomes of deliveries that made versions from `first` on. `nows` has the versions' recorded times."""
         self.made += len(nows)
         self.statuses += [Status.PROCESSED] * len(nows)
         self.versions += range(first, first + len(nows))
@@ -221,7 +221,7 @@ class Outcomes(Sequence[Outcome]):
         self.published += published
 
     def conclude(self, status: Status, version: int | None, now: int, published: Sequence[Published]) -> None:
-        """Append one outcome without an error."""
+        """Append the outcome of a delivery that made or repeats `version`. `now` is the version's recorded time."""
         self.statuses.append(status)
         self.versions.append(version)
         self.nows.append(now)

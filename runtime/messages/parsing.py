@@ -25,7 +25,7 @@ from runtime.namesakes import is_from_outside
 
 
 class Prepared(NamedTuple):
-    """A delivery with a valid body that was routed to the right stream."""
+    """A delivery with a valid body, routed to the stream of the business id in the body."""
 
     envelope: Envelope
     route: Route
@@ -70,7 +70,7 @@ class Deliveries(Sequence[Delivery]):
         )
 
     def ready_keys(self, position: int = 0) -> set[IdKey]:
-        """Return the keys of the valid messages from a position on."""
+        """Return the id keys of the deliveries from `position` on that are not dead letters."""
         rows = zip(self.keys[position:], self.messages[position:], strict=True)
         return {key for key, message in rows if not isinstance(message, Outcome)}
 
@@ -108,7 +108,7 @@ class Deliveries(Sequence[Delivery]):
 
 
 def is_copy(delivery: Prepared, recorded: bytes) -> bool:
-    """Return whether a delivery has the recorded fingerprint, under its type's name or an alias."""
+    """Return whether a delivery has the fingerprint `recorded`, under the name of its type or any alias of the type."""
     if delivery.fingerprint == recorded:
         return True
     others = [name for name in delivery.route.names if name != delivery.envelope.type]
@@ -116,7 +116,7 @@ def is_copy(delivery: Prepared, recorded: bytes) -> bool:
 
 
 def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes, route: Route | None) -> bool:
-    """Return whether a body, which may be invalid, has the recorded fingerprint under one of the type's names."""
+    """Return whether a delivery, which may be invalid, has the fingerprint `recorded` under one of the type `names`."""
     try:
         return recorded in _fingerprints(envelope, names, route)
     except Exception:  # noqa: BLE001 - a body may hold anything
@@ -129,7 +129,7 @@ def _fingerprints(envelope: Envelope, names: Iterable[str], route: Route | None)
 
 
 def _fingerprint(name: str, body: str | bytes, exact: Callable[[str | bytes], str | bytes] | None) -> bytes:
-    """Return the fingerprint of a body. `exact` keeps all digits that a handler can see."""
+    """Return the fingerprint of a body. `exact` writes Decimals with all digits, or is `None` if the type has none."""
     if isinstance(body, bytes):
         return fingerprint(name, body, packed=True)
     return fingerprint(name, body if exact is None else exact(body))
@@ -154,9 +154,9 @@ def prepare_all(
     *,
     letters: Sequence[int] | None = None,
 ) -> Deliveries:
-    """Parse deliveries that were routed by one business id. Deliveries that cannot be handled become dead letters.
+    """Parse deliveries that were routed by one business id, if any. Those that cannot be handled become dead letters.
 
-    `letters`: in a redrive, the numbers of the redriven dead letters.
+    `letters`: the numbers of the redriven dead letters, or `None` if this is no redrive.
     """
     return prepare_streams(handler, [business_id] * len(envelopes), envelopes, limits, letters=letters)
 
@@ -169,7 +169,7 @@ def prepare_streams(
     *,
     letters: Sequence[int] | None = None,
 ) -> Deliveries:
-    """Parse deliveries as `prepare_all` does. `business_ids` has the business id that routed each delivery."""
+    """Parse deliveries as `prepare_all` does. `business_ids` has, for each delivery, the business id that routed it."""
     keys = id_keys(envelopes.message_ids)
     excesses = dict(find_excesses(envelopes, limits))
     if letters is not None:
@@ -188,7 +188,7 @@ def prepare_streams(
 def refused_for_size(
     envelope: Envelope, limits: MessageLimits = USUAL, handler: str | None = None
 ) -> Outcome | None:
-    """Return the dead letter of a delivery over a size limit, or `None` if it is within the limits. Skips parsing."""
+    """Return the dead letter of a delivery over a limit, or else `None`. Does not validate the body."""
     excess = find_excesses(Envelopes.of([envelope]), limits).get(0)
     return None if excess is None else excess.of(handler)
 
@@ -198,8 +198,8 @@ def unroutable(
 ) -> Outcome:
     """Return the dead letter of a delivery that cannot be routed.
 
-    `problem` says why the row of the log is invalid, or is `None`. `handler` is the handler that the log names, and
-    `types` are the types that the log allows.
+    `problem` says why the row of the log is invalid (`None`: it is valid). `handler` is the handler that the log names,
+    if any. `types` are the types that the log allows (`None`: all).
     """
     if problem is not None:
         reason = Reason.TOO_LARGE if is_note(envelope.body) else Reason.INVALID_ENVELOPE
@@ -213,7 +213,7 @@ def unroutable(
 
 
 def not_allowed(envelope: Envelope, handler: str | None, types: Collection[str] | None) -> Outcome | None:
-    """Return the dead letter of a delivery whose type its log does not allow, or `None` if the type is allowed."""
+    """Return the dead letter of a delivery whose type is not among `types`, or else `None`. `types=None` allows all."""
     if types is None or envelope.type in types:
         return None
     error = f"Its log allows messages of {', '.join(sorted(types))}, not of {envelope.type}."
@@ -282,7 +282,7 @@ def read_body(route: Route, body: str | bytes) -> Message:
 
 @dataclass(slots=True)
 class _Parser:
-    """Parses deliveries by type. `parsed` grows by one with each body, which shows the supervisor the progress."""
+    """Parses deliveries, grouped by type. `parsed` grows with each body, so that the supervisor sees the progress."""
 
     handler: HandlerDefinition
     business_ids: Sequence[str | None]
@@ -298,7 +298,7 @@ class _Parser:
         self.fingerprints = [b""] * len(self.envelopes)
 
     def named(self, position: int) -> str | None:
-        """Return the business id of a dead letter, or `None` if Spark may have routed the delivery by another id."""
+        """Return a dead letter's business id, or `None` if the delivery names another or none (except in a redrive)."""
         envelope, business_id = self.envelopes[position], self.business_ids[position]
         route = self.handler.routes.get(envelope.type)
         if self.is_redrive or route is None or id_as_written(route, envelope) == business_id:

@@ -66,11 +66,11 @@ class Decoding:
         object.__setattr__(self, "schema_registry", self.schema_registry and resolved(self.schema_registry))
 
     def described(self) -> str:
-        """Return the format in the form recorded in the ledger. For the default, return an empty text."""
+        """Return the option `decode` in the form recorded in the ledger, or an empty text for the default."""
         return "" if self.decode == "json" else f", decode={self.decode}"
 
     def decoder(self) -> Decode | None:
-        """Return the decoder of records, or `None` for plain JSON. Raises `UsageError`, `MissingExtraError`."""
+        """Return the decoder of records, or `None` for plain JSON. Raises `UsageError` or `MissingExtraError`."""
         kind, _, name = self.decode.partition(":")
         try:
             if self.decode == "json":
@@ -123,11 +123,11 @@ def read_record(
     stamped: datetime | int | None = None,
     decode: Decode | None = None,
 ) -> tuple[Envelope, str | None]:
-    """Return the message in a record, with the reason why the record is invalid, or `None` if it is valid.
+    """Return the message in a record, and why the record is invalid, or `None` if it is valid.
 
-    `content` is the body if id and type are among the headers, otherwise a JSON envelope. `place` is the message id of
-    an invalid record. `stamped` is the broker's time, for messages without a time. Raises `SchemasUnavailableError` if
-    the registry does not answer, as the record may be valid.
+    `content` is decoded by `decode`, if given. Otherwise it is the body if id and type are among the headers, or else a
+    JSON envelope. `place` is the message id of an invalid record. `stamped` is the broker's time, for messages without
+    a time. Raises `SchemasUnavailableError` if the registry does not answer, as the record may be valid.
     """
     own = {name: each for name, each in headers.items() if name not in {"handler", "sequence"}}
     id_, type_, given = (own.pop(name, "") for name in ("message_id", "type", "enqueued_at"))

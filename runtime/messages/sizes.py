@@ -101,7 +101,7 @@ _NAMES = ("message_id", "type", "business_id")
 
 
 class Excess(NamedTuple):
-    """A note that replaces content over a limit."""
+    """The size, digest and first kilobyte of content over a limit."""
 
     part: str  # of the message, such as "body"
     bytes: int
@@ -110,7 +110,7 @@ class Excess(NamedTuple):
 
     @classmethod
     def of(cls, part: str, content: str | Bytes) -> Excess:
-        """Return the note that replaces a part of a message that is over a limit."""
+        """Describe the `content` of a message's `part` that is over a limit."""
         data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
         first = data[:KEPT]
         begins = first.hex() if isinstance(content, bytes) else first.decode("utf-8", "replace")
@@ -134,7 +134,7 @@ def is_note(body: str | bytes | None) -> bool:
 
 
 def kept_as_json(envelope: Envelope, handler: str | None) -> str:
-    """Return one line of JSON for a delivery whose body is a note."""
+    """Return a delivery whose body is a note as a line of JSON, with the note's field instead of the body."""
     fields = json.loads(envelope.to_json(handler))
     del fields["body"]
     return json.dumps(fields | json.loads(envelope.body), ensure_ascii=False)
@@ -147,12 +147,12 @@ class TooLarge(NamedTuple):
     kept: Envelope
 
     def of(self, handler: str | None, business_id: str | None = None) -> Outcome:
-        """Return the dead letter. A business id that is too long is omitted."""
+        """Return the delivery's dead letter in a handler. A business id of 1 KiB or more is omitted."""
         return dead_letter(self.kept, Reason.TOO_LARGE, self.problem, handler, _short(business_id))
 
 
 def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, TooLarge]:
-    """Return the deliveries over a limit, by position. Checks whole columns first, so it is fast if there are none."""
+    """Return the deliveries over a limit, by position. Checks whole columns first, so that the usual case is fast."""
     too_large = {}
     for position in _to_measure(envelopes, limits):
         envelope = envelopes[position]
@@ -196,7 +196,7 @@ def _brackets(body: str | bytes) -> int:
 
 
 def is_too_deep(body: str | bytes, depth: int) -> bool:
-    """Return whether JSON text or msgpack is nested deeper than `depth`. False if msgpack is invalid."""
+    """Return whether JSON text or msgpack is nested deeper than `depth`. Returns False for invalid msgpack."""
     if _brackets(body) <= depth:
         return False
     if isinstance(body, bytes):
@@ -242,7 +242,7 @@ def _excess(envelope: Envelope, limits: MessageLimits) -> Excess | None:
 
 
 def sentence(part: str, size: str, most: str) -> str:
-    """Return the error message for a part of a message that exceeds its size limit."""
+    """Return the error for a part whose `size` exceeds the limit `most`. Both are formatted numbers of bytes."""
     return f"Its {part} has {size} bytes; the limit is {most}."
 
 

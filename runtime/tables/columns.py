@@ -33,9 +33,9 @@ def chosen(columns: Columns, names: Sequence[str] | None) -> dict[str, pa.DataTy
 
 
 class Buffer:
-    """Collects a record batch by columns. Times are in microseconds since 1970 UTC.
+    """Collects rows for a record batch, by column. Times are in microseconds since 1970 UTC.
 
-    `ids` is the name of a column of message ids, which is given as keys.
+    `ids` names the column of message ids, if any. Its values are keys, which become text.
     """
 
     MAX_ROWS = 10_000
@@ -54,14 +54,14 @@ class Buffer:
         return self.rows >= self.MAX_ROWS or self._bytes >= self.MAX_BYTES
 
     def add(self, values: Mapping[str, Sequence[Any]], count: int, size: int) -> None:
-        """Add `count` rows, whose states have `size` bytes in total."""
+        """Add `count` rows, given by column. Their states have `size` bytes in total."""
         for name, column in self._values.items():
             column.extend(values[name])
         self.rows += count
         self._bytes += size
 
     def take(self) -> pa.RecordBatch:
-        """Return the record batch and begin another. Raises `UsageError` for a state that does not fit its columns."""
+        """Return the record batch and empty the buffer. Raises `UsageError` for a state that does not fit a column."""
         if self.columns:
             arrays = [self._array(name, type_) for name, type_ in self.columns.items()]
             batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(self.columns.items())))
@@ -100,7 +100,7 @@ class Buffer:
 async def in_batches(
     columns: Columns, rows: AsyncIterator[tuple[Mapping[str, Any], int]]
 ) -> AsyncIterator[pa.RecordBatch]:
-    """Collect rows into record batches of these columns. Each row comes with the size of its states in bytes."""
+    """Collect rows into record batches of these columns. `rows` gives each row with the size of its states in bytes."""
     buffer = Buffer(columns)
     async for row, size in rows:
         buffer.add({name: [row[name]] for name in columns}, 1, size)
@@ -114,7 +114,7 @@ _LENGTH, _HYPHENS = 36, {8, 13, 18, 23}  # of a UUID's text
 
 
 def id_texts(keys: Sequence[IdKey | None]) -> pa.Array:
-    """Return the texts of message ids, given as keys."""
+    """Return the texts of message ids as an Arrow array."""
     if not all(type(key) is bytes for key in keys):
         return pa.array([None if key is None else id_text(key) for key in keys], pa.string())
     # All keys are UUIDs. One slice assignment writes the same digit of all of them.
@@ -133,7 +133,7 @@ class StateColumns:
     type: pa.DataType = TEXT
 
     def read(self, schema: int | None, states: Sequence[bytes | None]) -> Sequence[Any]:  # noqa: ARG002 - of models
-        """Convert states of one schema version. `None` stays `None`."""
+        """Convert encoded states of one schema version. `None` stays `None`."""
         return states
 
 
@@ -171,7 +171,7 @@ class ModelColumns(StateColumns):
 
 
 def model_of(app: App | None, handler: str | None) -> StateColumns:
-    """Return the converter of a handler's states. Without an app, states stay JSON. Raises `UsageError`."""
+    """Return the converter of a handler's states, or of JSON without an app. Raises `UsageError` for a bad handler."""
     if app is None:
         return as_json
     if handler is None:
@@ -213,7 +213,7 @@ _SIMPLE = {
 
 
 def _kind_of(schema: Mapping[str, Any], models: Mapping[str, Any], within: Sequence[str] = ()) -> _Kind:
-    """Return the kind of a part of a JSON schema. `within` names the models that contain the part."""
+    """Return the kind of a part of a JSON schema. A model that is nested in itself (is in `within`) becomes text."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         # Arrow has no recursive types.

@@ -158,7 +158,7 @@ class Request:
         return replace(self, query=replace(self.query, columns=tuple(names)))
 
     async def batches(self, table: Table, keys: KeyRange = ALL) -> AsyncIterator[pa.RecordBatch]:
-        """Yield the rows of the streams in a range. Raises `StoredDataError`, and `UsageError` for a wrong handler."""
+        """Yield the rows of streams in a range. Raises `StoredDataError`, or `UsageError` if the handler is unknown."""
         rows, handler = 0, self.query.handler
         with error_location(table):
             async for batch in await self._source(table, keys):
@@ -197,7 +197,7 @@ Time = datetime | str  # text in ISO 8601
 
 
 def moment(value: Time | None) -> int | None:
-    """Convert a time to microseconds since 1970 UTC. A time without zone is in UTC. Raises `UsageError`."""
+    """Convert a time, in UTC if it has no zone, to microseconds since 1970 UTC. Raises `UsageError` for bad text."""
     if value is None:
         return None
     try:
@@ -220,10 +220,11 @@ def read_state(
     columns: Sequence[str] | None = None,
     app: App | None = None,
 ) -> pa.Table:
-    """Read the newest state of each stream, or the states as of a time or the end of a batch.
+    """Read the newest state of each stream, or its state as of a time or the end of the batch `batch_id`.
 
-    `store` is a URL. `columns` selects columns (docs/tables.md). With `app` and `handler`, `state` is a struct with the
-    fields of the model. Raises `UsageError`, `TableNotFoundError`, and `StoredDataError` for a corrupt stream.
+    `store` is a URL. `handler` and `business_id` select streams, `columns` selects columns (docs/tables.md). With `app`
+    and `handler`, the column `state` is a struct with the fields of the model. Raises `UsageError`,
+    `TableNotFoundError`, and `StoredDataError` for a corrupt stream.
     """
     query = StreamQuery(handler, business_id, columns=columns)
     return read(store, table, Request(TableKind.STATE, query, moment(as_of), batch_id, app=app))
@@ -243,10 +244,10 @@ def read_versions(
     columns: Sequence[str] | None = None,
     app: App | None = None,
 ) -> pa.Table:
-    """Read all stored versions, the versions made between two times, or the change feed of batches.
+    """Read all stored versions, the versions made from `since` to `until` (inclusive), or the change feed of batches.
 
-    Reading only `columns` of the run index (docs/tables.md) takes a fraction of the time. Raises the same errors as
-    `read_state`.
+    The other parameters and the errors are those of `read_state`. Reading only `columns` of the run index
+    (docs/tables.md) takes a fraction of the time.
     """
     query = StreamQuery(handler, business_id, moment(since), moment(until), columns)
     feed = (read_change_feed, change_start_batch_id, change_end_batch_id)
@@ -266,7 +267,7 @@ def read_letters(
     business_id: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Read the waiting dead letters."""
+    """Read the waiting dead letters: all, or those of a handler or business id."""
     return read(store, table, Request(TableKind.LETTERS, StreamQuery(handler, business_id, columns=columns)))
 
 

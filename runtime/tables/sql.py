@@ -29,7 +29,7 @@ Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
 
 class TableDataset(ds.Dataset):  # type: ignore[misc] # Arrow has no types
-    """A table as an Arrow dataset that reads only selected columns. Raises `UsageError` for ambiguous column names."""
+    """A table as an Arrow dataset. Reads only selected columns. Raises `UsageError` if names differ only in case."""
 
     def __init__(self, schema: pa.Schema, read: Read) -> None:
         for column in schema:
@@ -66,7 +66,7 @@ class TableDataset(ds.Dataset):  # type: ignore[misc] # Arrow has no types
 
 
 class Answer(NamedTuple):
-    """The result of a statement."""
+    """The column names and the rows that a statement returns."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -81,10 +81,11 @@ def query(
     *,
     allow_files: bool = False,
 ) -> Answer:
-    """Run a statement, reading only the tables and columns that it names.
+    """Run one SQL statement, reading only the tables and columns that it names.
 
-    `more`: additional tables by name. A table named `outcomes` also adds a view `outputs`. Raises `UsageError` for an
-    invalid statement, `MissingExtraError` without DuckDB, and errors of reading.
+    `requests` and `more` have the tables by name. A table named `outcomes` also adds a view `outputs`. `allow_files`
+    permits files and extensions in the statement. Raises `UsageError` for an invalid statement, `MissingExtraError`
+    without DuckDB, and errors of reading.
     """
     try:
         import duckdb  # noqa: PLC0415 - an extra brings it
@@ -124,7 +125,7 @@ def query(
 
 
 def _check_fields(place: str, type_: pa.DataType) -> None:
-    """Raise `UsageError` if field names differ only in the case of ASCII letters, because DuckDB ignores case."""
+    """Raise `UsageError` if two fields of the column `place` differ only in ASCII case, which DuckDB ignores."""
     known: dict[bytes, str] = {}
     for field in map(type_.field, range(type_.num_fields)):
         other = known.setdefault(field.name.encode().lower(), field.name)

@@ -79,12 +79,12 @@ class Part:
 
 
 def parts_in(table: Table, keys: KeyRange, select: Sequence[str]) -> AsyncIterator[Part]:
-    """Yield all versions of the streams in a range. Costs one request for every 1,000 rows or 4 MiB."""
+    """Yield the parts of the streams in a range, with the properties `select`. A request reads 1,000 rows or 4 MiB."""
     return _parts(table, read_range(table, None, keys, _query(select)), select)
 
 
 async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> AsyncIterator[Part]:
-    """Yield all versions of the streams with these keys, which must be sorted.
+    """Yield the parts of the streams with these keys, which must be sorted. The parts have the properties `select`.
 
     Costs one request per stream. More than 16 streams are read by one scan, from the first stream to the last.
     """
@@ -101,7 +101,7 @@ async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> 
 
 
 def _query(select: Sequence[str]) -> list[str]:
-    """Return the properties to read. The newest state is left out, because it is also in a run or the tail."""
+    """Return the properties to read, including `select`. Omits the newest state, which is also in a run or the tail."""
     header = [name for name in HEAD_PROPERTIES if name != "State"]
     return list(dict.fromkeys([*HEADER_NAMES, *header, *select]))
 
@@ -125,7 +125,7 @@ async def _parts(table: Table, rows: AsyncIterator[Row], select: Sequence[str]) 
 
 
 async def _rest(table: Table, stream: StreamHead | None, event: int, select: Sequence[str]) -> list[Part]:
-    """Return the parts that the rows of a stream lacked: the tail, and the events from `event` on, which are read."""
+    """Read the events of a stream from `event` on that its rows lacked. Return them and the tail as parts."""
     if stream is None:
         return []
     events: Sequence[RecordedEvent] = ()
@@ -142,7 +142,7 @@ async def _rest(table: Table, stream: StreamHead | None, event: int, select: Seq
 
 
 def head_of_stream(stream: Stream) -> StreamHead:
-    """Decode the header of a stream that was read. Raises `StoredDataError`, which names the stream."""
+    """Decode the header of a loaded stream. Raises `StoredDataError`, which names the stream."""
     key = stream.partition.key
     with reading("", stream=key):
         return StreamHead(key, read_head(stream.properties or {}), stream.first_version, stream.version)
@@ -234,11 +234,11 @@ class StreamQuery:
         return "" if self.handler is None else stream_key(self.handler)
 
     def within(self, keys: KeyRange) -> KeyRange:
-        """Return the part of a range that contains the selected streams."""
+        """Return the part of a range that contains the streams of the handler."""
         return replace(keys, prefix=self.prefix)
 
     def has(self, moment: int) -> bool:
-        """Return whether a time is in the range from `since` to `until`."""
+        """Return whether a time is in the range from `since` to `until`, inclusive."""
         return (self.since is None or moment >= self.since) and (self.until is None or moment <= self.until)
 
 

@@ -104,7 +104,7 @@ class ChangeFeed:
         return has_begun and (self.end is None or self.end.has(commit))
 
     def positions(self, part: Part, positions: Sequence[int]) -> Sequence[int]:
-        """Return the positions of the versions in the feed. These versions changed the state."""
+        """Return those of `positions` in a part that are in the feed: the state changed, in one of the batches."""
         afters, commits = part.run.versions.afters, part.commits
         return [
             position
@@ -113,7 +113,7 @@ class ChangeFeed:
         ]
 
     def snapshot(self, part: Part) -> Mapping[str, Any] | None:
-        """Return the row of the state before the first part of a truncated stream, or None if the feed lacks it."""
+        """Return the row of the state before a truncated stream's first part, or None if the feed has no snapshot."""
         is_known = self.end is None or self.end.has(part.commits[0])
         if part.first == 1 or self.start is not None or not is_known:
             return None
@@ -130,7 +130,11 @@ class ChangeFeed:
 
 
 async def change_feed(table: Table, start: str | None, end: str | None) -> ChangeFeed:
-    """Return the feed between two batches. Costs one request for each. Raises `BatchRefusedError` and `UsageError`."""
+    """Return the feed from one batch to another, inclusive. `None` stands for the first or the newest batch.
+
+    Costs one request for each. Raises `BatchRefusedError` if there is no such batch, and `UsageError` if `end` began
+    before `start`.
+    """
     first = None if start is None else await Ledger(table, system_clock).get(start)
     last = None if end is None else await end_of_batch(table, end)
     if first is not None and last is not None and first.number > last.number:
@@ -166,7 +170,7 @@ async def states(
     keys: KeyRange = ALL,
     model: StateColumns = as_json,
 ) -> AsyncIterator[pa.RecordBatch]:
-    """Yield the states of the streams in a range.
+    """Yield the states of the streams in a range: the newest, or those at the point `as_of`.
 
     Costs one request for every 1,000 streams, and one per state that does not fit the header. Streams that changed
     after `as_of` cost what `parts_of` costs.
@@ -245,7 +249,7 @@ class _Past:
             }
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """Return the row of the stream in a list, which is empty if the stream did not exist at that point."""
+        """Return the stream's row in a list, which is empty if the stream did not exist at that point in history."""
         head = self.stream.head
         if self.found is not None:
             return [_facts(self.stream, **self.found)]
@@ -305,7 +309,7 @@ async def versions(
     feed: ChangeFeed | None = None,
     model: StateColumns = as_json,
 ) -> AsyncIterator[pa.RecordBatch]:
-    """Yield the versions of the streams in a range.
+    """Yield the versions of the streams in a range, or only those in `feed`.
 
     Costs one request for every 1,000 rows or 4 MiB. With `query.since`, costs one request for every 1,000 streams, and
     streams that changed since then cost what `parts_of` costs.
@@ -350,7 +354,7 @@ async def _parts_since(
 
 @dataclass(eq=False)
 class _Reader:
-    """Collects the selected rows of parts."""
+    """Collects the selected versions of parts into record batches."""
 
     columns: Columns
     query: StreamQuery
@@ -373,7 +377,7 @@ class _Reader:
         return list(dict.fromkeys(name for names in (COLUMNS["version"].needs, *needed) for name in names))
 
     def add(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """Add the versions of a part, and yield full batches."""
+        """Add the selected versions of a part, and yield record batches that are full."""
         is_first, self._key = part.stream.key != self._key, part.stream.key
         with reading("", part.row_key, part.stream.key):
             if is_first and self.feed is not None and not self._has_time:
@@ -407,7 +411,7 @@ class _Reader:
         yield from self._put(values, len(positions), largest)
 
     def _put(self, values: Mapping[str, Sequence[Any]], count: int, largest: int) -> Iterator[pa.RecordBatch]:
-        """Add rows, each with at most `largest` bytes of states, and yield full batches."""
+        """Add `count` rows, each with at most `largest` bytes of states, and yield record batches that are full."""
         step = max(1, Buffer.MAX_BYTES // largest) if largest else max(1, count)
         for start in range(0, count, step):
             end = min(start + step, count)

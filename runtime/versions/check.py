@@ -48,9 +48,9 @@ class DamagedRow(Row):
 
 
 class RowsCheck:
-    """Compares the rows of one object, in the order of their keys.
+    """Checks the rows of one object, added in the order of their keys, and collects the faults.
 
-    `guard` is a row that every writer changes. A repair is refused if the guard has changed since.
+    `guard` is a row that every writer changes. A repair is refused if the guard has changed since it was read.
     """
 
     def __init__(self, key: str, guard: Row | None = None) -> None:
@@ -77,14 +77,14 @@ class RowsCheck:
         raise NotImplementedError
 
     def compare(self) -> None:
-        """Report faults that appear only when all rows are compared."""
+        """Report the faults that show only once all rows have been added."""
 
     def report(self, row_key: str, problem: str, *, repair: bool = False) -> None:
         self.faults.append(Fault(self.key, row_key, problem, repair))
 
 
 class LettersCheck:
-    """The dead letters of a stream or entity, compared with the counts in its header."""
+    """Checks the rows of dead letters of a stream or entity, and compares them with the counts in its header."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -109,7 +109,7 @@ class LettersCheck:
         self._letters += [letter._replace(envelope=None) for letter in letters]
 
     def recounted(self, stored: Properties) -> tuple[dict[str, Value | None], bool]:
-        """Return the correct values of wrong counts in the header, and whether no dead letter can be missing."""
+        """Return corrections to counts in the header (`None`: remove), and whether no dead letter is missing."""
         try:
             counted = dead_letter_rows.read_waiting(stored)
         except (KeyError, TypeError, ValueError):
@@ -192,7 +192,7 @@ class StreamCheck(RowsCheck):
             self.report(row_key, "is missing, but the header counts it")
 
     def compare(self) -> None:
-        """Report faults that appear only when all rows are compared."""
+        """Report the faults that show only once all rows have been added."""
         if self._head is None:
             return
         if self._event < self._last:
@@ -254,7 +254,7 @@ def _problems(run: Run, before: Run | None) -> Iterator[str]:
 
 
 class IndexCheck:
-    """The index of message ids, compared with the runs."""
+    """Compares a stream's index of message ids with its runs."""
 
     def __init__(self) -> None:
         self._rows: list[IndexRow] = []
@@ -274,7 +274,7 @@ class IndexCheck:
             self._unreadable[row.row_key] = row.problem if isinstance(row, DamagedRow) else error.problem
 
     def add_run(self, event: int, run: Run) -> None:
-        """Compare a run with the index rows, which must all have been added before."""
+        """Compare the run in `event` with the index rows. All index rows must have been added before the first run."""
         self._key = self._key or key_after(self._rows)
         self._runs.append(IndexRow.of(run.first, event, run.ids, self._key))
         for row in self._rows:
@@ -292,7 +292,7 @@ class IndexCheck:
         self._is_misplaced = True
 
     def faults(self, kept_from: int) -> Iterator[tuple[str, str, bool]]:
-        """Yield the key of each corrupt index row, with the problem, and whether the index can be rebuilt."""
+        """Yield key and problem of each corrupt row, and whether a repair is safe. `kept_from`: first kept version."""
         for row_key, count in self._differing.items():
             if count:
                 # If one hash differs, the id in the run may be corrupt. If all differ, the index row is.
@@ -311,6 +311,6 @@ class IndexCheck:
             yield index.PREFIX, "do not agree with the runs of the stream", True
 
     def rebuilt(self) -> dict[str, Mapping[str, Value] | None]:
-        """Return the index rebuilt from the runs, with `None` for each obsolete row."""
+        """Return the index rebuilt from the runs: the properties by row key, or `None` for a row to delete."""
         rows = index_changes([], self._runs, 0)[0] if self._runs else []
         return {**dict.fromkeys(self._row_keys), **{row.row_key: row.properties() for row in rows}}

@@ -71,7 +71,7 @@ class Segment(NamedTuple):
 
     @classmethod
     def of(cls, versions: VersionColumns, schema: int, before: bytes, commit: Commit) -> Segment:
-        """Make the segment of versions that follow the encoded state `before`."""
+        """Encode the versions of one commit as a segment. `before` is the encoded state before the first of them."""
         columns = runs.pack_columns(schema, None, versions)
         ids = pack_ids(versions.message_ids)
         length, batch, written_at, number = commit
@@ -83,7 +83,7 @@ class Segment(NamedTuple):
 
 
 def read_segments(packed: bytes, count: int, ids: bytes) -> list[Segment]:
-    """Decode `count` concatenated segments. Raises one of `properties.UNREADABLE`."""
+    """Decode `count` concatenated segments, whose message ids are in `ids`. Raises one of `properties.UNREADABLE`."""
     header: bytes = msgpack.Packer().pack_array_header(count)
     rows = expect(unpack(header + packed), list)
     segments = list(starmap(Segment, [[*expect(row, list)[:_IDS], b"", *row[_IDS:]] for row in rows]))
@@ -117,7 +117,7 @@ class Tail:
 
     @classmethod
     def of(cls, first: int, schema: int, before: bytes, segments: Iterable[Segment]) -> Tail:
-        """Make a tail of segments. Raises one of `properties.UNREADABLE` if ids are invalid."""
+        """Make a tail of segments from version `first` on. Raises one of `properties.UNREADABLE` if ids are invalid."""
         tail = cls(first, schema, before)
         for segment in segments:
             tail = tail.plus(segment)
@@ -138,7 +138,7 @@ class Tail:
         return segments
 
     def takes(self, segment: Segment, schema: int) -> bool:
-        """Return whether a segment with this schema version fits into the tail."""
+        """Return whether the tail can take a segment: it has the same schema version, and room for the segment."""
         return (
             schema == self.schema
             and self.size + segment.size <= limits.MAX_TAIL_BYTES
@@ -202,7 +202,7 @@ class Tail:
 
 
 def read_tail(data: bytes) -> Tail:
-    """Decode a tail, but not its segments. The checksum detects a flipped bit. Raises `StoredDataError`."""
+    """Decode a tail, but not its segments. Raises `StoredDataError`, also if the checksum does not match."""
     with _reading():
         form, *fields = expect(unpack(data, most=len(_FIELDS)), list)
         if form != _FORMAT:
@@ -279,11 +279,11 @@ class Head(NamedTuple):
 
     @property
     def refuses(self) -> bool:
-        """Whether the object was forgotten, and rejects all messages."""
+        """Whether the object was forgotten and now rejects all messages."""
         return self.tombstone is not None and self.tombstone.refuses
 
     def is_too_late(self, enqueued_at: int | None) -> bool:
-        """Return whether an unknown message may be a duplicate of a truncated version."""
+        """Return whether a message that made no stored version may be a duplicate of a truncated one, by its time."""
         if enqueued_at is None:
             return self.undated_cut
         return self.horizon is not None and enqueued_at <= self.horizon
@@ -315,7 +315,7 @@ class Head(NamedTuple):
 
 
 class NewestState(NamedTuple):
-    """The newest state of a stream, upcast to the schema version of the code."""
+    """The newest state of a stream, upcast to the current schema version of its class."""
 
     encoded: bytes = b""
     schema: int = 1

@@ -41,7 +41,7 @@ _NOT_ZERO = re.compile(rb"[^\0]")
 
 
 def searching(wanted: frozenset[int]) -> Search:
-    """Return the search that is fastest for this number of hashes."""
+    """Return a function that searches for the `wanted` hashes, in the fastest way for their number."""
     if len(wanted) <= _FEW:
         return lambda hashes: _by_bytes(hashes, wanted)
     if len(wanted) > _SOME:
@@ -55,12 +55,12 @@ def searching(wanted: frozenset[int]) -> Search:
 
 
 def pack(numbers: Sequence[int]) -> bytes:
-    """Concatenate integers of four bytes, little-endian."""
+    """Encode integers as four bytes each, little-endian."""
     return struct.pack(f"<{len(numbers)}I", *numbers)
 
 
 def unpack(data: bytes) -> Sequence[int]:
-    """Split concatenated integers of four bytes. Raises `ValueError` if bytes are left over."""
+    """Decode the integers that `pack` encoded. Raises `ValueError` if bytes are left over."""
     numbers = array("I", data)  # faster than `struct` for many numbers
     if sys.byteorder == "big":
         numbers.byteswap()
@@ -79,7 +79,7 @@ def _by_bytes(hashes: bytes, wanted: Iterable[int]) -> Iterator[int]:
 
 
 def _by_filter(hashes: bytes, wanted: frozenset[int], tables: Sequence[bytearray]) -> Iterator[int]:
-    """Filter all hashes at once, as one big integer. Then compare the candidates."""
+    """Filter all hashes at once, as one big integer. Then yield the positions of those that are among `wanted`."""
     # A byte of `kept` is not zero if all four bytes of its hash match hashes of one group.
     kept = -1
     for lane, table in enumerate(tables):
@@ -114,7 +114,7 @@ class VersionPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexRow:
-    """The hashed ids of consecutive runs."""
+    """A row of the index: the hashed message ids of consecutive runs."""
 
     first: int  # the number of the first version
     first_event: int  # the event of the first version's run
@@ -124,7 +124,7 @@ class IndexRow:
 
     @classmethod
     def of(cls, first: int, event: int, ids: Collection[IdKey], key: bytes) -> IndexRow:
-        """Return the row of one run: the versions from `first` on, which the messages `ids` made, stored in `event`."""
+        """Return the row of the run in `event`, from version `first` on. `key` hashes the run's message `ids`."""
         return cls(first, event, [len(ids)], id_hashes_of(ids, key), key)
 
     @property
@@ -192,7 +192,7 @@ def id_hashes_of(ids: Iterable[IdKey], key: bytes) -> bytes:
 
 
 def candidates(rows: Sequence[IndexRow], ids: Collection[IdKey]) -> Iterator[VersionPosition]:
-    """Yield the positions of versions that messages with these ids may have made, each once."""
+    """Yield the positions of versions that messages with these ids may have made, as their hashes are equal."""
     searches = {
         key: searching(frozenset(unpack(id_hashes_of(ids, key)))) for key in {row.key for row in rows}
     }
@@ -202,7 +202,7 @@ def candidates(rows: Sequence[IndexRow], ids: Collection[IdKey]) -> Iterator[Ver
 
 
 def key_after(rows: Sequence[IndexRow]) -> bytes:
-    """Return the hash key of the newest row, or a new key if there are no rows."""
+    """Return the key with which to hash new ids: the key of the newest row, or a random key if there are no rows."""
     return rows[-1].key if rows else new_key()
 
 
@@ -213,7 +213,7 @@ def new_key() -> bytes:
 def index_changes(
     rows: Sequence[IndexRow], runs: Sequence[IndexRow], kept_from: int
 ) -> tuple[list[IndexRow], list[Include]]:
-    """Add runs to the index, and drop up to 16 truncated rows. Return all rows, and the changes to write."""
+    """Add `runs`, and drop up to 16 rows below version `kept_from`. Return all rows, and the changes to write."""
     # The limit keeps the transaction small.
     gone = [row for row in rows if row.last < kept_from][:_DROPPED_AT_ONCE]
     kept = list(rows[len(gone) :])

@@ -41,7 +41,7 @@ class MadeColumns(Columnar[Made]):
 
 
 def version_columns(deliveries: Deliveries, made: MadeColumns, states: Sequence[bytes]) -> VersionColumns:
-    """Make the records of consecutive versions. `states` are encoded: before the first version, and after each."""
+    """Return the records of consecutive versions. `states` has the encoded state before the first, and after each."""
     envelopes, positions = deliveries.envelopes, made.positions
     return VersionColumns(
         _at(positions, deliveries.keys),
@@ -104,7 +104,7 @@ class Packer:
         self.is_full = False  # whether the transaction may not have room for another run, or memory is short
 
     def room(self) -> tuple[int, int]:
-        """Return how many versions, and how many bytes, may be added before the next call. Closes a full run."""
+        """Return how many versions and bytes may be added before `room` is called again. Closes a full run."""
         open_ = len(self.made) - self._begin
         if open_ >= limits.MAX_RUN_VERSIONS or self._open_bytes >= limits.MAX_RUN_RAW_BYTES:
             self._close(self.made.nows[-1])
@@ -114,7 +114,7 @@ class Packer:
         return 0 if self.is_full else limits.MAX_RUN_VERSIONS - open_, min(in_run, in_memory)
 
     def extend(self, made: MadeColumns, afters: Sequence[bytes], size: int) -> None:
-        """Add versions. `afters` are the encoded states after them. `size` is in bytes before compression."""
+        """Add versions. `afters` has the encoded state after each. `size` is their total size in uncompressed bytes."""
         self.made.extend(made)
         self.states += afters
         self._open_bytes += size
@@ -122,7 +122,7 @@ class Packer:
             self.is_full = True
 
     def version(self, position: int) -> tuple[StateVersion, bytes, bytes]:
-        """Return the record of a new version, and the encoded states before and after it. The first position is 0."""
+        """Return the record of the new version at `position`, and the encoded states before and after it."""
         before, after = states = self.states[position : position + 2]
         (record,) = version_columns(self._deliveries, self.made[position : position + 1], states)
         return record, before, after
@@ -152,7 +152,7 @@ class Packer:
         return Packed(head, runs)
 
     def _segment(self, written_at: int) -> Segment | None:
-        """Return the versions as a segment, or `None` if they exceed the limits of a segment."""
+        """Return the new versions as one segment, or `None` if they exceed the limits of a segment."""
         count, before, after = len(self.made), self.states[0], self.states[-1]
         if (
             self._runs
@@ -207,7 +207,7 @@ def _split(run: Run) -> list[PackedRun]:
 
 
 def packed(run: Run, data: bytes | None = None) -> PackedRun:
-    """Encode a run that fits a row. `data`: its compressed columns, if the caller already has them."""
+    """Encode a run, which must fit a row. `data`: its compressed columns, if the caller already has them."""
     event, ids = run.event(data), run.ids
     # The size in the request, including the index. Requests encode bytes in base64.
     size = sum(len(value) for value in event.properties.values() if isinstance(value, bytes))

@@ -27,7 +27,7 @@ def chunk_names(name: str, count: int) -> list[str]:
 
 
 def split(properties: dict[str, Value], names: Sequence[str], data: bytes) -> None:
-    """Split bytes into properties of 64 KiB. Raises `ValueError` if there are too few names."""
+    """Add `data` to `properties` in chunks of 64 KiB, under `names`. Raises `ValueError` if there are too few names."""
     if len(data) > len(names) * CHUNK:
         raise ValueError(f"{len(data)} bytes exceed the limit of a row")
     for name, at in zip(names, range(0, len(data), CHUNK), strict=False):
@@ -35,7 +35,7 @@ def split(properties: dict[str, Value], names: Sequence[str], data: bytes) -> No
 
 
 def join(properties: Properties, names: Sequence[str]) -> bytes:
-    """Join bytes that `split` distributed. Raises `KeyError`, `TypeError`, and `ValueError` if a chunk is missing."""
+    """Return the bytes that `split` stored. Raises `KeyError`, `TypeError`, or `ValueError` if a chunk is missing."""
     first = expect(properties[names[0]], bytes)
     if len(first) < CHUNK and (len(names) == 1 or names[1] not in properties):
         return bytes(first)
@@ -47,14 +47,14 @@ def join(properties: Properties, names: Sequence[str]) -> bytes:
 
 
 def written(row_key: str, properties: Properties, etag: str | None) -> Operation:
-    """Return the operation that inserts a row. If `etag` is given, it replaces the row with this ETag instead."""
+    """Return an operation that inserts a row or, if `etag` is given, replaces the row if it still has this ETag."""
     return Operation.replace(row_key, properties, etag) if etag else Operation.insert(row_key, properties)
 
 
 async def rows_between(
     table: Table, key: str, first: str, last: str, select: Sequence[str] | None = None
 ) -> AsyncIterator[Row]:
-    """Yield the rows of a partition in a range of row keys. Costs one request for every 1,000 rows."""
+    """Yield the rows of partition `key` from row key `first` to `last`, inclusive. Costs one request per 1,000 rows."""
     async for page in pages(partial(table.query, key, first, last, select=select)):
         for row in page.rows:
             yield row
@@ -89,7 +89,7 @@ class Damaged:
         self.count = 0
 
     def add(self, error: StoredDataError) -> None:
-        """Record an error. A stream counts once if it is among the first 100."""
+        """Record the error of a stream. Further errors of the first 100 corrupt streams are ignored."""
         name = error.stream or str(error)
         if name in self._streams:
             return
@@ -123,8 +123,8 @@ def report(error: StoredDataError) -> None:
 class reading:  # noqa: N801 - used like a function; a class is faster than @contextmanager
     """Context manager that converts exceptions from decoding to `StoredDataError`, whose message begins with `what`.
 
-    Adds the location (row, stream, table and store) to every `StoredDataError`. If `what` is empty, only errors of
-    corrupt rows are converted.
+    Adds the location (row, stream, table and store) to every `StoredDataError`. If `what` is empty, converts only
+    `DamagedRowError`, which a store raises for a corrupt row.
     """
 
     __slots__ = ("_row", "_stream", "_table", "_what")
@@ -226,7 +226,7 @@ INT64 = 2**63 - 1  # the largest `Int64` property
 
 
 def number(properties: Properties, name: str, default: int | None = None, *, most: int = INT64) -> int:
-    """Return an integer property between 0 and `most`. Raises `KeyError`, `TypeError` and `ValueError`."""
+    """Return an integer from 0 to `most`, or `default` if missing. Raises `KeyError`, `TypeError` or `ValueError`."""
     value = properties[name] if default is None else properties.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"the property {name} holds {shown(value)}")

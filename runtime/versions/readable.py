@@ -24,7 +24,7 @@ from runtime.versions.run import Version
 
 
 def readable(packed: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    """Decode a captured value, and convert it to JSON."""
+    """Decode a captured value. A value without a JSON type, such as bytes, becomes an object that describes it."""
     return _json(unpack(packed, strict_map_key=False))
 
 
@@ -66,7 +66,7 @@ def decode(encoded: bytes) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def changes(before: Any, after: Any, path: str = "") -> list[Change]:  # noqa: ANN401 - any JSON values
-    """Return the fields that differ between two states, in their order. A list is compared as a whole."""
+    """Return the fields that differ between two states, in their order. Lists are compared as a whole."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         pairs = {name: (before.get(name, ABSENT), after.get(name, ABSENT)) for name in {**before, **after}}
         inner = [changes(*pair, f"{path}.{name}" if path else str(name)) for name, pair in pairs.items()]
@@ -79,9 +79,9 @@ _SHOWN = 5
 
 
 def read_state(codec: StateCodec, encoded: bytes, of: str) -> State:
-    """Decode a state of the object `of`, in the current schema version.
+    """Decode a state in the current schema version. `of` names the object in errors.
 
-    Raises `CodecError` if the state is invalid, or changes when it is decoded and encoded.
+    Raises `CodecError` if the state is invalid, or changes when it is decoded and encoded again.
     """
     name = codec.model_type.__name__
     hint = (

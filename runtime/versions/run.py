@@ -97,7 +97,7 @@ class Columns(NamedTuple):
 
 
 def pack_columns(schema: int, before: bytes | None, versions: VersionColumns) -> bytes:
-    """Encode versions by column, without their ids."""
+    """Encode versions by column, without ids. `before` is the encoded state before them, or `None` in a segment."""
     start = versions.nows[0]
     columns = (
         FORMAT,
@@ -120,7 +120,7 @@ def pack_columns(schema: int, before: bytes | None, versions: VersionColumns) ->
 
 
 def unpack_columns(data: bytes, ids: list[IdKey]) -> Columns:
-    """Decode the versions that messages with these ids made. Raises one of `properties.UNREADABLE`."""
+    """Decode the columns that `pack_columns` encoded, given their `ids`. Raises one of `properties.UNREADABLE`."""
     columns = unpack(data, strict_map_key=False)
     if columns[0] != FORMAT:
         raise ValueError(f"format {columns[0]} is unknown; this code reads format {FORMAT}")
@@ -160,7 +160,7 @@ def _deltas(moments: Sequence[int | None]) -> list[int | None]:
 
 
 def _mappings(column: Any, kind: type) -> list[Any] | None:  # noqa: ANN401 - as it was stored
-    """Return a column of dicts with text keys and values of `kind`, or `None` if it is empty. Raises `TypeError`."""
+    """Return a column, or `None` if it is empty. Raises `TypeError` if its dicts do not map text to `kind`."""
     for mapping in filter(None, expect_all(column, dict, None) if column else ()):
         expect_all(list(mapping), str), expect_all(list(mapping.values()), kind)
     return column or None
@@ -173,7 +173,7 @@ _MAX_BYTES = 2 * limits.MAX_RUN_RAW_BYTES
 
 
 class _Zstandard(threading.local):
-    """A compressor and a decompressor per thread. To create them costs more than to compress a small run."""
+    """A compressor and a decompressor per thread. Creating them takes longer than compressing a small run."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
@@ -192,7 +192,7 @@ def compress(data: bytes, dictionary: bytes = b"") -> bytes:
 
 
 def decompress(data: bytes, dictionary: bytes = b"") -> bytes:
-    """Decompress bytes, with the dictionary of `compress`. Raises `ZstdError`, and `ValueError` if too large."""
+    """Decompress bytes, with the dictionary given to `compress`. Raises `ZstdError`, or `ValueError` if too large."""
     size = zstandard.frame_content_size(data)
     if not 0 <= size <= _MAX_BYTES:
         raise ValueError(f"{size} bytes after decompression exceed the limit of a run")
@@ -277,7 +277,7 @@ class Run:
         return compress(pack_columns(self.schema, self.before, self.versions))
 
     def event(self, data: bytes | None = None) -> EventData:
-        """Encode the run as an event. `data`: the result of `data()`, if known. Raises `ValueError` if too large."""
+        """Encode the run as an event. Passing the result of `data()` saves a call. Raises `ValueError` if too large."""
         newest, undated = dates(self.versions.enqueued_at)
         properties: dict[str, Value] = {
             "First": Int64(self.first),
@@ -294,7 +294,7 @@ class Run:
 
 
 def dates(enqueued_at: Sequence[int | None]) -> tuple[int | None, bool]:
-    """Return the latest of these times, or `None` if all are missing, and whether any is missing."""
+    """Return the latest time (`None` if all are missing), and whether any time is missing."""
     dated = [moment for moment in enqueued_at if moment is not None]
     return max(dated, default=None), len(dated) < len(enqueued_at)
 

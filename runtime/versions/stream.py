@@ -33,7 +33,7 @@ from runtime.versions.run import Commit, Run, Version
 
 
 class LoadedVersions:
-    """The stored versions of `wanted` messages: in the tail, or at `candidates` in runs. Decodes one run at a time."""
+    """Finds versions of `wanted` messages: in the tail, or at `candidates`, the positions that the index names."""
 
     __slots__ = ("_decoded", "_events", "_places", "_tail")
 
@@ -110,7 +110,7 @@ class StreamUpdate:
 
 
 def stream_key(handler: str, business_id: str = "") -> str:
-    """Return the partition key of a stream, or the prefix of a handler's keys. Raises `UsageError` for a wrong name."""
+    """Return a stream's partition key, or the prefix of a handler's keys. Raises `UsageError` for a wrong handler."""
     # A name with a hyphen could make the key of an object of another handler.
     if not NAME.fullmatch(handler):
         raise UsageError(
@@ -120,7 +120,7 @@ def stream_key(handler: str, business_id: str = "") -> str:
 
 
 def stream_partition(table: Table, handler: str, business_id: str) -> Partition:
-    """Return the partition of a stream. Raises `InvalidKeyError` if its key is too long, and `UsageError`."""
+    """Return the partition of a stream. Raises `UsageError` for a wrong handler, `InvalidKeyError` for a long key."""
     key = stream_key(handler, business_id)
     escape(key)
     return Partition.exact(table, key)
@@ -135,7 +135,11 @@ def is_key(key: str) -> bool:
 
 
 async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: Collection[IdKey]) -> History:
-    """Read the newest state of a stream, and the versions of the messages `ids`. Raises `StreamTruncatedError`."""
+    """Read the newest state of a stream, and the versions that the messages `ids` made.
+
+    A stream without versions has the initial state. Raises `StreamTruncatedError` if a needed run is truncated
+    meanwhile.
+    """
     partition = stream_partition(table, handler.name, business_id)
     codec = handler.codec
     history = await _find_versions(partition, ids)
@@ -173,7 +177,7 @@ async def find_versions(
 ) -> History | None:
     """Read a stream as `load` does, but skip its newest state. Return `None` if there is no stream.
 
-    Raises `StreamTruncatedError` if a truncation disturbs the read.
+    Raises `StreamTruncatedError` if a needed run is truncated meanwhile.
     """
     partition = stream_partition(table, handler, business_id)
     with error_location(table, partition.key):
@@ -200,9 +204,9 @@ async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> Histor
 
 
 async def append(history: History, new: StreamUpdate, beside: Sequence[Include] = ()) -> History:
-    """Append versions and replace the head, in one transaction with `beside`. Return the new history.
+    """Append versions and replace the head, in one transaction with the operations `beside`. Return the new history.
 
-    Raises `ConcurrencyConflictError` if the stream has changed since the load.
+    Raises `ConcurrencyConflictError` if the stream has changed since `history` was loaded.
     """
     stream, properties = history.stream, new.head.properties()
     letters, includes = history.letters, list(beside)
@@ -225,7 +229,7 @@ async def append(history: History, new: StreamUpdate, beside: Sequence[Include] 
 
 
 async def copy_versions(history: History, head: Head, runs: Sequence[Run], last: int) -> History:
-    """Append runs of another stream, which has this head, up to version `last`. Costs one transaction per run."""
+    """Append the versions up to `last` of another stream: its `head` and `runs`. Costs one transaction per run."""
     for run in runs:
         count = last - run.first + 1
         if count <= 0 or run.first <= history.head.versions:
@@ -305,7 +309,7 @@ def head_of(row: Row) -> StreamHead:
 
 
 async def state_headers(table: Table, keys: KeyRange, select: Sequence[str] = ()) -> AsyncIterator[Row]:
-    """Yield the headers of the state streams in a range. Skips corrupt headers within `collecting`."""
+    """Yield the headers of state streams in a range, with the properties `select`. `collecting` skips corrupt ones."""
     names = [*HEADER_NAMES, "StateVersions", "StateSchema", *select]
     async for row in read_headers(table, keys, names, damaged_row(table)):
         if is_state_header(row):
@@ -323,7 +327,7 @@ async def stream_heads(table: Table, keys: KeyRange) -> AsyncIterator[StreamHead
 
 
 async def summaries(table: Table, handler: str | None = None, prefix: str = "") -> AsyncIterator[StreamHead]:
-    """Yield the streams of a handler (None: of all) whose ids have a prefix. Skips corrupt streams in `collecting`."""
+    """Yield the streams of one or all handlers whose ids begin with `prefix`. `collecting` skips corrupt streams."""
     keys = KeyRange() if handler is None else KeyRange(stream_key(handler, prefix))
     async for stream in stream_heads(table, keys):
         if stream.business_id.startswith(prefix):
@@ -343,7 +347,7 @@ async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
 
 
 async def made_by(table: Table, key: str) -> tuple[int, list[IdKey]]:
-    """Return the number of the first stored version, and the ids of the messages that made all stored versions.
+    """Return the number of the first stored version, and the message id of each stored version, oldest first.
 
     Costs one request for every 1,000 runs.
     """
