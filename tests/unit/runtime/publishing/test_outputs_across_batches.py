@@ -311,7 +311,7 @@ def test_batches_published_in_order_send_each_output_once(algorithm, promise, st
 
 
 def test_a_runner_that_was_killed_repeats_at_most_a_chunk():
-    batch = ("batch", [("d-1", number) for number in range(8)], 0, "publish", set())
+    batch: tuple[Any, ...] = ("batch", [("d-1", number) for number in range(8)], 0, "publish", set())
     for kill in range(2, 26, 3):
         with world_in("state-based", Promise.AT_LEAST_ONCE, [batch]) as world:
             world.publish(0, 0, kill)
