@@ -202,6 +202,7 @@ run APP --store sqlite:///no.db --table games --out out --unfinished 1h --algori
 verify ON APP                                      => 2 --messages
 verify ON APP LOG --sample 0                       => 2 greater than 0 and at most 1
 verify ON APP LOG --master spark://host:7077       => 2 SQLite
+check ON --master spark://host:7077                => 2 SQLite
 lint runtime.clock                                 => 2 There is no handler in runtime.clock
 outcomes --out foo://bucket/out                    => 2 Use a path, a URL that pyarrow supports, or install fsspec
 outcomes --out log.jsonl                           => 1 log.jsonl is a file: use the folder of the outcomes

@@ -192,6 +192,13 @@ def test_no_page_and_no_replay_writes(explored, browser, monkeypatch):
         with pytest.raises(UsageError):
             drive(call)
 
+    async def write(table, *_):
+        await table.transact("a", [Operation.insert("b", {})])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reading, "publications", write)
+        assert "The explorer cannot write to this table" in browser.get("publications").text
+
     async def refuse(*_):
         raise AssertionError("a page has written")
 

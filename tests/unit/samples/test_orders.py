@@ -68,8 +68,8 @@ def test_of_a_refused_order_only_the_customer_is_told():
 def test_an_account_pays_as_long_as_there_is_enough_in_it():
     account = HandlerSpec(Account).given(TopUp(customer="Ada", cents=1000))
 
-    account.when(PaymentAsked(order_id="o-1", customer="Ada", cents=919)).then(
-        publishes=[PaymentMade(order_id="o-1")], state=AccountData(cents=81)
+    account.when(PaymentAsked(order_id="o-1", customer="Ada", cents=1000)).then(
+        publishes=[PaymentMade(order_id="o-1")], state=AccountData(cents=0)
     )
     account.when(PaymentAsked(order_id="o-1", customer="Ada", cents=1001)).then(
         publishes=[PaymentRefused(order_id="o-1")], state=AccountData(cents=1000)
