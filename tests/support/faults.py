@@ -7,11 +7,11 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 
-from eventstore import InterceptedTable, Operation, Table
+from eventstore import Operation, Table
 from runtime.algorithms.outbox.entity import ENTITY
 from runtime.spark.worker.outcomes import MAX_BYTES, PartJob
 from tests.support.outcome_rows import batch, outcome
@@ -37,7 +37,7 @@ class DieOnceAfter:
     sign: Sign
     driver: int | None = None
 
-    def __call__(self, table: Table) -> Table:
+    def __call__(self, table: Table) -> Any:
         return _FailingTable(table, self)
 
     def after(self, partition_key: str, operations: Sequence[Operation]) -> None:
@@ -48,13 +48,20 @@ class DieOnceAfter:
         raise WorkerDiedError("the worker died after its transaction")
 
 
-class _FailingTable(InterceptedTable):
-    def __init__(self, table: Table, fault: DieOnceAfter) -> None:
-        super().__init__(table)
+class _Proxy:
+    """A table that keeps the methods which only some tables have."""
+
+    def __init__(self, table: Table, fault: Any) -> None:
+        self._table = table
         self._fault = fault
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+
+class _FailingTable(_Proxy):
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
-        etags = await super().transact(partition_key, operations)
+        etags: tuple[str, ...] = await self._table.transact(partition_key, operations)
         self._fault.after(partition_key, operations)
         return etags
 
@@ -97,28 +104,22 @@ class CountCalls:
 
     folder: str
 
-    def __call__(self, table: Table) -> Table:
-        return cast("Table", _CountedTable(table, Path(self.folder)))
+    def __call__(self, table: Table) -> Any:
+        return _CountedTable(table, self)
 
     def calls(self, name: str) -> int:
         lines = [line for file in Path(self.folder).glob("*.calls") for line in file.read_text().splitlines()]
         return lines.count(name)
 
 
-class _CountedTable:
-    """Has the calls of the table, also those on several partitions, which an `InterceptedTable` lacks."""
-
-    def __init__(self, table: Table, folder: Path) -> None:
-        self._table = table
-        self._folder = folder
-
+class _CountedTable(_Proxy):
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._table, name)
         if not callable(found):
             return found
 
         def call(*arguments: Any, **options: Any) -> Any:
-            with (self._folder / f"{os.getpid()}.calls").open("a") as file:
+            with Path(self._fault.folder, f"{os.getpid()}.calls").open("a") as file:
                 file.write(f"{name}\n")
             return found(*arguments, **options)
 
