@@ -114,7 +114,7 @@ class PartFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """An exported table and its files."""
+    """The content of an export's manifest: the name of the table, and its files."""
 
     table: str
     files: tuple[PartFile, ...]

@@ -171,7 +171,7 @@ class Counter:
     settings: TableSettings = field(default_factory=TableSettings)  # read with the counter, stored elsewhere
 
     def operation(self) -> Operation:
-        """Return the operation that stores the counter, unless its row has changed since the read."""
+        """Return an operation that stores the counter, unless its row has changed since it was read."""
         properties: dict[str, Value] = {
             "Next": Int64(self.next),
             "FirstBatch": self.first_batch,

@@ -134,7 +134,7 @@ class TableSettings:
             )
 
     def operation(self) -> Operation:
-        """Return the operation that stores the settings, unless they have changed since they were read."""
+        """Return an operation that stores the settings, unless they have changed since they were read."""
         owner = self.owner
         values: dict[str, Value | None] = {
             "Handlers": None if owner is None else _BETWEEN.join(sorted(owner.handlers)),

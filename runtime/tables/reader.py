@@ -255,7 +255,7 @@ def read_versions(
 
 
 def read_batches(store: str, table: str, *, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read the ledger. The table has one row for each batch."""
+    """Read the ledger of a table. Returns one row for each batch."""
     return read(store, table, Request(TableKind.BATCHES, StreamQuery(columns=columns)))
 
 
