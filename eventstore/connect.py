@@ -96,7 +96,7 @@ def _instead_of(url: str) -> str:
 
 
 def portable_url(url: str) -> str:
-    """Return an equivalent URL without references and relative paths, for other processes. May contain a secret."""
+    """Return a URL for other processes: no `env:` or `file:` reference, no relative path. May contain a secret."""
     url = resolve_reference(url, _NAMED)
     file = url.removeprefix(_FILE)
     return f"{_FILE}{Path(file).absolute()}" if file != url and file else url
@@ -105,7 +105,7 @@ def portable_url(url: str) -> str:
 def resolve_reference(text: str, that: str = "", error: type[Exception] = StoreUrlError) -> str:
     """Return the value behind `env:NAME` or `file:PATH`, or any other text unchanged. Raises `error`.
 
-    `that` follows the name of the variable or file in the message of the error.
+    The message of the error names the variable or file, followed by `that`, such as `" that the store URL names"`.
     """
     scheme, _, name = text.partition(":")
     if scheme not in ("env", "file") or name.startswith("//"):

@@ -130,7 +130,7 @@ class IncludeConflictError(EventStoreError):
 
 @dataclass(eq=False, repr=False)
 class DamagedRowError(EventStoreError):
-    """Raised when a stored row is corrupt, or missing although the stream's header promises it."""
+    """Raised when a stored row is corrupt, or when an event that the stream's header refers to is missing."""
 
     text = "The row {self.row_key!r} of {self.partition_key!r} {self.problem}."
     partition_key: str

@@ -60,7 +60,7 @@ def own_copy(
 ) -> FrozenProperties:
     """Return an immutable copy without None values.
 
-    Raises `ValueError` for a reserved name, and `TypeError` for a value of a type that no table stores.
+    Raises `ValueError` for a name in `reserved`, and `TypeError` for a value of a type that no table stores.
     """
     if not reserved.isdisjoint(properties):
         names = ", ".join(sorted(reserved.intersection(properties)))
@@ -89,17 +89,17 @@ class Include(Operation):
 
     @classmethod
     def replace(cls, row_key: str, properties: Properties, etag: str | None = None) -> Self:
-        """Replace all properties of an existing row."""
+        """Return an include that replaces all properties of an existing row."""
         return cls(Verb.REPLACE, row_key, own_copy(properties), etag)
 
     @classmethod
     def merge(cls, row_key: str, properties: Properties, etag: str | None = None) -> Self:
-        """Set some properties of an existing row."""
+        """Return an include that sets some properties of an existing row."""
         return cls(Verb.MERGE, row_key, own_copy(properties), etag)
 
     @classmethod
     def delete(cls, row_key: str, etag: str | None = None) -> Self:
-        """Delete an existing row."""
+        """Return an include that deletes an existing row."""
         return cls(Verb.DELETE, row_key, NO_PROPERTIES, etag)
 
 
@@ -121,8 +121,8 @@ class EventId:
 class EventData:
     """An event to write.
 
-    A second event with the same `id` is rejected. An id costs a row. `includes` are rows to change in the transaction
-    that writes the event.
+    A second event with the same `id` is rejected. Each id is stored as a row. `includes` are other rows to change in
+    the transaction that writes the event.
     """
 
     properties: Properties
@@ -211,7 +211,7 @@ class Partition:
         return self.prefix + HEADER
 
     def event(self, version: int) -> str:
-        """Return the row key of an event."""
+        """Return the row key of the event with this version."""
         return f"{self.prefix}{EVENT}{version:010d}"
 
     def event_id(self, event_id: str) -> str:
@@ -237,7 +237,7 @@ def _initialise(partition: Partition, table: Table, key: str, prefix: str) -> No
 
 @dataclass(frozen=True, slots=True)
 class StreamValue:
-    """A stream's partition and header, as last read or written. Without an ETag it is *transient*."""
+    """A stream's partition and header, as last read or written. A stream without ETag is *transient*: not written."""
 
     partition: Partition
     etag: str | None = None
@@ -277,7 +277,7 @@ def header_operation(
 ) -> Operation:
     """Return the operation that writes the header with a new version and the stream's new properties `own`.
 
-    If `own` is None, the stream keeps its properties. `keep` says that these are stored: only the version changes.
+    If `own` is None, the stream keeps its properties. With `keep`, the operation then changes only the version.
     """
     row_key = stream.partition.header
     if stream.etag is None:

@@ -51,7 +51,7 @@ _find_unclean = re.compile(f"[{_ESCAPED_CHARACTERS}\ud800-\udfff]").search
 
 @lru_cache(_REMEMBERED)
 def escape(key: str) -> str:
-    """Return the key in its stored form. Raises `InvalidKeyError`."""
+    """Return the key in its stored form. Raises `InvalidKeyError` if the key is empty, too long or invalid text."""
     # The fast path of nearly all keys.
     if key and len(key) <= _SHORT and _find_unclean(key) is None:
         return key

@@ -54,7 +54,7 @@ def refusal(operation: Operation, index: int, stored: str | None) -> errors.RowE
 def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[str, Value]]:
     """Check a transaction. Return the properties to store for each operation: copies with UTC times and without None.
 
-    Raises `PayloadTooLargeError` for a limit, and `ValueError` or `TypeError` for anything invalid.
+    Raises `PayloadTooLargeError` if a limit is exceeded, and `ValueError` or `TypeError` for an invalid operation.
     """
     if not operations:
         raise ValueError("A transaction needs at least one operation.")
@@ -113,7 +113,7 @@ def sent_bytes(partition_key: str, operation: Operation, properties: Mapping[str
 
 
 def prepare_row(properties: Properties) -> tuple[dict[str, Value], int]:
-    """Check the properties of a row. Return a copy to store, and the size in bytes of the row without its keys."""
+    """Check the properties of a row. Return a copy to store, and the size of the row in bytes, without its keys."""
     prepared: dict[str, Value] = {}
     size = _ROW_BYTES
     value: Any
@@ -142,7 +142,7 @@ def check_types(properties: Mapping[str, object]) -> None:
 
 
 def merge(before: Properties, after: Properties) -> dict[str, Value]:
-    """Return the properties `before` of a row with `after` merged into them. Raises `PayloadTooLargeError`."""
+    """Return `before` with `after` merged into it. Raises `PayloadTooLargeError` if the row becomes too large."""
     merged, size = prepare_row({**before, **after})
     if size > MAX_ROW_BYTES:
         raise PayloadTooLargeError(f"A row takes {size:,} bytes once merged; the limit is {MAX_ROW_BYTES:,}.")

@@ -123,32 +123,32 @@ class Operation:
 
     @classmethod
     def insert(cls, row_key: str, properties: Properties) -> Self:
-        """Insert a row. The operation is refused if the row exists."""
+        """Return an operation that inserts a row. It is refused if the row exists."""
         return cls(Verb.INSERT, row_key, properties)
 
     @classmethod
     def replace(cls, row_key: str, properties: Properties, etag: str | None = ANY_ETAG) -> Self:
-        """Replace all properties of an existing row."""
+        """Return an operation that replaces all properties of a row. It is refused if the row does not exist."""
         return cls(Verb.REPLACE, row_key, properties, etag)
 
     @classmethod
     def merge(cls, row_key: str, properties: Properties, etag: str | None = ANY_ETAG) -> Self:
-        """Set some properties of an existing row."""
+        """Return an operation that sets some properties of a row. It is refused if the row does not exist."""
         return cls(Verb.MERGE, row_key, properties, etag)
 
     @classmethod
     def insert_or_replace(cls, row_key: str, properties: Properties) -> Self:
-        """Insert a row, or replace the existing one."""
+        """Return an operation that inserts a row, or replaces the existing one."""
         return cls(Verb.INSERT_OR_REPLACE, row_key, properties)
 
     @classmethod
     def insert_or_merge(cls, row_key: str, properties: Properties) -> Self:
-        """Insert a row, or set some properties of the existing one."""
+        """Return an operation that inserts a row, or sets some properties of the existing one."""
         return cls(Verb.INSERT_OR_MERGE, row_key, properties)
 
     @classmethod
     def delete(cls, row_key: str, etag: str | None = ANY_ETAG) -> Self:
-        """Delete an existing row."""
+        """Return an operation that deletes a row. It is refused if the row does not exist."""
         return cls(Verb.DELETE, row_key, {}, etag)
 
 
@@ -170,7 +170,7 @@ class Table(Protocol):
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        """Read a page of the rows from `first` to `last`, inclusive. `select` names the properties to read."""
+        """Read a page of the rows `first` to `last`, inclusive. `select` names the properties to read, None for all."""
 
     async def scan(
         self,
@@ -181,7 +181,10 @@ class Table(Protocol):
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        """Read a page of the rows with this row key (None: all rows) in the partitions `first` to `last`, inclusive."""
+        """Read a page of the rows with this row key in the partitions `first` to `last`, inclusive.
+
+        If `row_key` is None, all rows of the partitions are read. If `last` is None, the range has no end.
+        """
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
         """Apply all operations or none. Return the new ETags, "" for a deleted row.
@@ -240,7 +243,7 @@ class RangeTable(Table):
     async def page(
         self, kind: PageKind, bounds: Bounds, select: Sequence[str] | None, continuation: str | None
     ) -> Page:
-        """Read a page of the rows within `bounds`, from `continuation` on if it is given."""
+        """Read a page of a query or scan within `bounds`, from the key `continuation` on if it is given."""
         raise NotImplementedError
 
 
@@ -253,7 +256,7 @@ TransactionResult = tuple[str, ...] | Exception
 
 @runtime_checkable
 class MultiPartitionTable(Table, Protocol):
-    """A table of process or machine scope, which also reads and writes several partitions in one call."""
+    """A table in memory or in a local file, which also reads and writes several partitions in one call."""
 
     async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
         """Run transactions in order, and commit them together. Return the ETags or the error of each transaction.
@@ -267,8 +270,8 @@ class MultiPartitionTable(Table, Protocol):
     ) -> list[tuple[Row, ...] | None]:
         """Read the rows `first` to `last`, inclusive, of each partition, with all properties and in key order.
 
-        The result of a partition with a corrupt row, a large row or many rows is None. Read such a partition with
-        `query`.
+        The result of a partition is None if a row is corrupt or large, or if there are many rows. Read such a partition
+        with `query`.
         """
 
 

@@ -25,7 +25,7 @@ ReaderT = TypeVar("ReaderT", bound="Reader[Any]")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The names of the properties to read: of events, of the header, and in a query for both. None selects all."""
+    """The names of the properties to read: of events, of the header, and of both (`query`). None selects all."""
 
     events: frozenset[str] | None
     header: frozenset[str] | None
@@ -33,7 +33,10 @@ class Selection:
 
     @classmethod
     def of(cls, events: Sequence[str] | None, header: Sequence[str] | None) -> Selection:
-        """Return the selection of these names. If `events` is None, all properties of the header are selected too."""
+        """Return the selection of these names.
+
+        If `events` is None, everything is selected. If only `header` is None, no stream properties are selected.
+        """
         if events is None:
             return EVERYTHING
         return _selection(tuple(events), None if header is None else tuple(header))
@@ -87,7 +90,7 @@ async def read_rows(partition: Partition, first: str, last: str, select: Sequenc
 
 
 async def read_header(blank: StreamT) -> StreamT | None:
-    """Return the stream as of its current header, or None if it does not exist. Raises `StreamDeletedError`."""
+    """Read the header of the stream in the partition of `blank`. Return None if there is no header."""
     partition = blank.partition
     row = await partition.table.get(partition.key, partition.header)
     return None if row is None else stream_read(blank, row, EVERYTHING)
@@ -107,7 +110,7 @@ async def with_watermark(stream: StreamT) -> StreamT:
 
 
 def stream_read(blank: StreamT, row: Row, selection: Selection) -> StreamT:
-    """Return the stream as of its header row. Raises `StreamDeletedError` for a tombstone."""
+    """Return `blank` with the selected content of its header row. Raises `StreamDeletedError` for a tombstone."""
     if header.is_tombstone(row):
         raise errors.StreamDeletedError(str(blank.partition))
     version, first_version = header.versions_of(row)
@@ -144,7 +147,7 @@ async def read_ids(partition: Partition) -> list[tuple[int, str]]:
 def events_in(
     partition: Partition, rows: Iterable[Row], first: int, last: int, selection: Selection
 ) -> tuple[RecordedEvent, ...]:
-    """Return the events `first` to `last` among the rows, up to the first gap."""
+    """Return the events `first` to `last`, inclusive, that are among the rows. Stops at the first missing version."""
     events: list[RecordedEvent] = []
     expected = first
     names = selection.events
@@ -202,7 +205,7 @@ class Reader(Generic[StreamT]):
 
     @_repeated
     async def forwards(self, start_version: int, slice_size: int | None) -> StreamSlice[StreamT] | None:
-        """Read header and events from a version on. Return None if the stream does not exist."""
+        """Read header and up to `slice_size` events from a version on. Return None if the stream does not exist."""
         _check(start_version, slice_size)
         partition, selection = self.blank.partition, self.selection
         size = header.MAX_VERSION if slice_size is None else slice_size
@@ -225,7 +228,7 @@ class Reader(Generic[StreamT]):
 
     @_repeated
     async def with_rows(self, last: str) -> tuple[StreamT, tuple[Row, ...]] | None:
-        """Read the header and the rows after it up to a row key. Return None if the stream does not exist."""
+        """Read the header, and the rows that sort after it up to `last`. Return None if the stream does not exist."""
         partition, select = self.blank.partition, self.selection.query
         query = partial(partition.table.query, partition.key, partition.header, last, select=select)
         rows_of_pages = [page.rows async for page in pages(query)]
@@ -244,7 +247,7 @@ class Reader(Generic[StreamT]):
     async def backwards(
         self, start_version: int | None, slice_size: int | None
     ) -> StreamSlice[StreamT] | None:
-        """Read events newest first, from a version or the newest one. Return None if the stream does not exist."""
+        """Read events newest first, from a version or the newest event. Return None if the stream does not exist."""
         _check(start_version, slice_size)
         partition, selection = self.blank.partition, self.selection
         query = None if selection.events is None else (*HEADER_NAMES, *sorted(selection.header or ()))
@@ -260,7 +263,7 @@ class Reader(Generic[StreamT]):
         return StreamSlice(stream, await self._with_ids(events[::-1]), first <= stream.first_version)
 
     async def events(self, stream: header.StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
-        """Read the events `first` to `last` of a stream that was read. Raises `StreamTruncatedError`."""
+        """Read the events `first` to `last`, inclusive. Raises `StreamTruncatedError` if one of them does not exist."""
         events = () if first < stream.first_version else await self._read(stream, first, last)
         if len(events) <= last - first:
             raise StreamTruncatedError(str(stream.partition), first + len(events))

@@ -153,8 +153,9 @@ class Stream(StreamValue):
         """Read header and events from a version on. Return None if the stream does not exist.
 
         `slice_size` limits the number of events. `select` names the event properties to read, and `header` those of the
-        stream. With `select` alone, no stream properties are read. Truncated events, and events appended during the
-        read, are not returned. `ids=True` also reads the ids of the events, at one request per 1,000 ids of the stream.
+        stream. If only `select` is given, no stream properties are read. Truncated events, and events appended during
+        the read, are not returned. `ids=True` also reads the ids of the events, at one request per 1,000 ids of the
+        stream.
 
         Costs one request per 1,000 rows, and one more unless `start_version` is 1. Raises `ConcurrencyConflictError`
         if the stream was truncated during every attempt.
@@ -361,7 +362,7 @@ def _ranges(sample: list[str], parts: int, prefix: str) -> list[KeyRange]:
 def read_headers(
     table: Table, keys: KeyRange, select: Sequence[str] | None, substitute: Substitute | None = None
 ) -> AsyncIterator[Row]:
-    """Yield the header rows in a range, tombstones included. Costs one request per 1,000 rows."""
+    """Yield the header rows in a range, tombstones included. Arguments and costs are as for `read_range`."""
     return read_range(table, HEADER, keys, select, substitute)
 
 
@@ -372,7 +373,10 @@ async def read_range(
     select: Sequence[str] | None = None,
     substitute: Substitute | None = None,
 ) -> AsyncIterator[Row]:
-    """Yield the rows with a row key (None: all rows) in a range of partitions. Costs one request per 1,000 rows."""
+    """Yield the rows with a row key (None: all rows) in a range of partitions. `substitute` is as for `pages`.
+
+    Costs one request per 1,000 rows.
+    """
     first = keys.first or keys.prefix
     last = _bound_after(keys.prefix) if keys.before is None else keys.before
     async for page in pages(partial(table.scan, row_key, first, last, select=select), substitute):

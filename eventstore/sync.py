@@ -42,7 +42,10 @@ def _iterating(verb: Callable[P, AsyncIterator[T]]) -> Callable[Concatenate[Bloc
 
 
 class BlockingStore:
-    """A store with blocking methods. `run` waits for any coroutine, and `give` iterates over any async iterator."""
+    """A store with blocking versions of the methods of `Stream`, and of `list_streams` and `split_streams`.
+
+    Use `run` for any other coroutine, and `give` for any other asynchronous iterator.
+    """
 
     provision = _blocking(Stream.provision)
     open = _blocking(Stream.open)

@@ -36,7 +36,7 @@ class ExpectedVersion(Enum):
 
     @property
     def is_open(self) -> bool:
-        """Whether the expectation holds after a concurrent write too. If so, a conflict is retried."""
+        """Whether the expectation can hold after another writer's change. If so, a conflict is retried."""
         return self in (ExpectedVersion.ANY, ExpectedVersion.EXISTS)
 
 
@@ -160,7 +160,7 @@ async def _append_to(draft: Draft, stream: StreamT) -> StreamWriteResult[StreamT
 
 
 async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> StreamT:
-    """Return the stream to write to. Costs one request, unless no stream is expected: the write itself checks that.
+    """Return the stream to write to. Costs one request, or none if no stream is expected: the write will check that.
 
     Raises `ConcurrencyConflictError` if the expectation does not hold.
     """
@@ -243,7 +243,10 @@ class CutRows:
 
 
 async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
-    """Return the rows that a truncation would delete. Costs two requests, and one more for each further 64 events."""
+    """Return the rows that a truncation would delete.
+
+    Costs two requests if there are at most 64 events to delete, and one more for each further 64 events.
+    """
     partition, last = stream.partition, first_version - 1
     row_keys: list[str] = []
     size, first, end = 0, 1, min(last, stream.first_version + _MEASURED_AT_ONCE - 1)

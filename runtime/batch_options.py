@@ -73,7 +73,7 @@ def _silent(_: str) -> None: ...
 
 
 def remark(step: Step, sentence: str) -> None:
-    """Report a remark on a log. Pass it to `step`, or warn if `step` is the silent default."""
+    """Report a sentence about a message log: to `step`, or as a Python warning if `step` is the silent default."""
     if step is _silent:
         warnings.warn(sentence, stacklevel=3)
     else:
@@ -219,7 +219,7 @@ class BatchOptions:
             )
 
     def limit(self) -> DeadLetterLimit | None:
-        """Return the limit of dead letters, or None."""
+        """Return the parsed `max_dead_letters`. None means no limit."""
         return None if self.max_dead_letters is None else DeadLetterLimit.parse(str(self.max_dead_letters))
 
     @property
@@ -267,7 +267,7 @@ class BatchOptions:
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """The options of a verification."""
+    """The options of a verification, which replays a message log and compares the results with the stored versions."""
 
     sample: float = option(
         "Verify only a share of the streams, such as 0.01. The same seed selects the same streams.",

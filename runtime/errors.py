@@ -70,14 +70,14 @@ class RetriesExhaustedError(RuntimeFailure):
 
 
 class ReplayFailedError(RuntimeFailure):
-    """Raised when a stored version with unpublished outputs cannot be replayed to its digests.
+    """Raised when the replay of a version with unpublished outputs fails, or does not match the recorded digests.
 
     The outputs cannot be reproduced with the current code, so the batch must not publish without them.
     """
 
 
 class DifferenceError(RuntimeFailure):
-    """Raised when the replay of a duplicate differs from its record, in a batch that is set to fail."""
+    """Raised when the replay of a duplicate differs from its version, in a batch with `--on-difference fail`."""
 
 
 class StoredDataError(RuntimeFailure):

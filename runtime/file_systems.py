@@ -148,7 +148,7 @@ class Folder:
         return self.files.open_input_file(self.path_of(name))
 
     def write(self, name: str, metadata: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """Return a new file, opened for writing. `metadata` is for object stores.
+        """Return a new file, opened for writing. Object stores save `metadata` with the file.
 
         Raises `FileNotFoundError` if a disk has no such folder.
         """
@@ -210,7 +210,7 @@ def open_folder(url: str) -> Folder:
 
 
 def _azure(url: str, **signature: str) -> Folder:
-    """Return a folder of Azurite, `azurite://HOST:PORT/CONTAINER/FOLDER`, or of an account with a key or token."""
+    """Return a folder in Azurite, or in a storage account with the key or token in `signature`."""
     from pyarrow.fs import AzureFileSystem  # noqa: PLC0415 - as in `open_folder`
 
     parts = urlsplit(url, allow_fragments=False)

@@ -47,7 +47,7 @@ class LeaseRow:
     async def take(
         self, holder: str, current: Lease | None, values: Mapping[str, Value] | None = None
     ) -> Lease | None:
-        """Take a lease, or return None if its row is not `current`. Costs one request, or two after a conflict."""
+        """Take the lease if its row is still `current` (None: no row), else return None. Costs one or two requests."""
         now = self.clock()
         lease = Lease(holder, uuid.uuid4().hex, now, now + self.length, "", values or {})
         operation = Operation.insert(self.row_key, _properties(lease))
@@ -70,8 +70,8 @@ class LeaseRow:
     ) -> Lease:
         """Renew a lease, update its values, and apply the operations `also` in the same transaction.
 
-        Costs one request, or three after a lost response. Raises `LeaseLostError` if another holder has taken the lease
-        over.
+        `expires_at` replaces the usual end, in microseconds since 1970. Costs one request, or three after a lost
+        response. Raises `LeaseLostError` if the lease has expired or was taken over.
         """
         until = self.clock() + self.length if expires_at is None else expires_at
         wanted = replace(lease, expires_at=until, values={**lease.values, **(values or {})})

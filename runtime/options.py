@@ -46,7 +46,7 @@ def flag(text: str, **details: Any) -> Any:  # noqa: ANN401 - a field
 
 
 def option_of(kind: Any, name: str, **changed: Any) -> Any:  # noqa: ANN401 - a dataclass, and a field like its own
-    """Return a copy of a dataclass field, with some details changed."""
+    """Return a copy of the option `name` of a dataclass. `changed` are arguments of `option` to replace."""
     known = kind.__dataclass_fields__[name]
     default = changed.pop("default", known.default)
     return field(default=default, repr=known.repr, metadata={**known.metadata, **changed})
@@ -102,7 +102,7 @@ def _written(hint: Any) -> str:  # noqa: ANN401 - a type
 
 
 def given(kind: type[T], values: Mapping[str, Any]) -> T:
-    """Create a dataclass from keyword arguments. Raises `UsageError` for an unknown argument."""
+    """Create an instance of a dataclass from its arguments by name. Raises `UsageError` for an unknown name."""
     known = [each.name for each in fields(cast("Any", kind))]
     for name in values.keys() - set(known):
         meant = get_close_matches(name, known, 1)
@@ -112,7 +112,7 @@ def given(kind: type[T], values: Mapping[str, Any]) -> T:
 
 
 def resolved(text: str, holds: str = "") -> str:
-    """Resolve `env:NAME` and `file:PATH`. Return other text unchanged. Raises `UsageError`."""
+    """Resolve `env:NAME` or `file:PATH`, as `resolve_reference` does. Raises `UsageError` if there is no value."""
     return resolve_reference(text, holds, UsageError)
 
 

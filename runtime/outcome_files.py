@@ -85,9 +85,10 @@ class OutcomeFiles:
     def find(
         cls, out: str, batch_id: str | None = None, outcome_filter: OutcomeFilter | None = None
     ) -> OutcomeFiles:
-        """Find the committed rounds in a folder on any file system of pyarrow or fsspec.
+        """Find the committed rounds of a batch, by default of all batches that are not held back.
 
-        Raises `OSError` and errors of Arrow.
+        `out` is on a file system of pyarrow or fsspec: the folder of one batch or several. Raises `OSError` and errors
+        of Arrow if the folder cannot be read.
         """
         path, options = path_and_options(out)
         folder = open_folder(path.rstrip("/") + options if ":" in out else str(Path(out).absolute()))
@@ -143,7 +144,10 @@ class OutcomeFiles:
                         yield {**where, "published_by": row["handler"], "cause": row["message_id"], **output}
 
     def table(self) -> tuple[pa.Schema, Callable[[Sequence[str]], Iterator[pa.RecordBatch]]]:
-        """Return the schema of outcomes, including batch and round, and a function that reads columns."""
+        """Return the schema of outcomes, including batch and round, and a function that reads the named columns.
+
+        Raises `OutcomesMissingError` if there are no files.
+        """
         import pyarrow as pa
 
         def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -161,7 +165,7 @@ class OutcomeFiles:
         return pa.schema([*of_round.items(), *stored]), read
 
     def _batches(self, columns: Sequence[str] = ()) -> Iterator[tuple[pa.RecordBatch, Row]]:
-        """Yield the matching rows with at least these columns, by default all. Skips row groups without a match."""
+        """Yield pieces of the matching rows with at least these columns (none: all), each with its batch and round."""
         is_all = self.outcome_filter == OutcomeFilter()
         filtered = [] if is_all else [*KINDS, "message_id", "business_id"]
         names = list({*columns, *filtered}) if columns else None
@@ -196,7 +200,7 @@ class Part(NamedTuple):
         return int(self._column(column).num_values)
 
     def may_have(self, column: str, values: Collection[str]) -> bool:
-        """Return whether the column may hold one of these values, according to its statistics. Reads no data."""
+        """Return whether a column may hold one of the values, by the statistics of the row group. Reads no data."""
         known = self._column(column).statistics
         if known is None or (known.num_values and not known.has_min_max):
             return True

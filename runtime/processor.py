@@ -125,8 +125,8 @@ class Processor:
         """Handle a message like `process`, even if it was rejected before. The body may have been edited.
 
         Rejections by an open batch are final, so that all attempts of the batch agree. Dead letters without a stream
-        are deleted once their message was handled. Costs one request more than `process`, and one more for every 1,000
-        dead letters without a stream in the table.
+        are deleted once their message has been handled. Costs one more request than `process`, and one more for every
+        1,000 dead letters without a stream in the table.
         """
         table, open_batches = self._table, await self._open_batches()
         find = partial(letters_of_message, table, message, choice.handlers_of(self._app, message.type))

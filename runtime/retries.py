@@ -67,7 +67,7 @@ class RetryPolicy:
     noted: Callable[[Exception], None] | None = None  # called with each error that is retried
 
     def beside(self, *tables: Table) -> RetryPolicy:
-        """Return the policy with a sleep for some tables. The sleep suspends the task if a table is on the network."""
+        """Return the policy with a sleep, asynchronous if a table is on the network, otherwise blocking."""
         return self.sleeping(sleep_beside(*tables))
 
     def sleeping(self, sleep: Sleep) -> RetryPolicy:
@@ -90,7 +90,7 @@ class Retries:
         self._missing: dict[str, int] = {}
 
     async def pause(self, error: Exception) -> None:
-        """Wait before the next attempt. Raises `RetriesExhaustedError`, or `StoredDataError` if an event is missing."""
+        """Wait before the next attempt. Raises `RetriesExhaustedError`, or `StoredDataError` if an event was lost."""
         if self._policy.noted is not None:
             self._policy.noted(error)
         if isinstance(error, StreamTruncatedError):
@@ -114,7 +114,7 @@ class Retries:
         await self._policy.sleep(pause_seconds(self._failures, self._policy.first, self._policy.longest))
 
     def progress(self) -> None:
-        """Reset the counter, because a write succeeded."""
+        """Reset the counter. Call this after a successful write."""
         self._failures = 0
 
 
@@ -123,7 +123,7 @@ async def until_undisturbed(
 ) -> T:
     """Return the result of an attempt, with retries after errors in `READ_AGAIN`. `first` replaces the first attempt.
 
-    Raises `RetriesExhaustedError`.
+    Raises as `Retries.pause` does.
     """
     tries = retries.start()
     work = first or attempt

@@ -71,7 +71,7 @@ def _copy(of: D) -> D:
 
 
 def _interrupt(under_way: object, seconds: float) -> None:
-    """Raise a timeout error in the current call. The call fails even if the handler catches the error."""
+    """Raise a timeout error in the call `under_way`, if any. The call fails even if the handler catches the error."""
     if isinstance(under_way, Context):
         under_way.exceeded = CallTimedOutError(f"The handler was interrupted after {seconds:g} s.")
         raise under_way.exceeded
@@ -89,11 +89,11 @@ class Alarm(CallInterceptor):
         self._seconds = seconds
 
     def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:
-        """Parse messages within the time limit."""
+        """Return the result of `run`, which parses messages. `run` is interrupted at the time limit."""
         return self.call(run, lambda: len(parsed))
 
     def call(self, run: Callable[[], T], under_way: Now) -> T:
-        """Run calls within the time limit."""
+        """Return the result of `run`, which calls a handler. `run` is interrupted at the time limit."""
         if not _has_alarm():
             return run()
         signal.signal(signal.SIGALRM, lambda *_: _interrupt(under_way(), self._seconds))
@@ -112,7 +112,7 @@ def _has_alarm() -> bool:
 
 
 class Watch(CallInterceptor):
-    """Supervises the main thread of a worker. Set `is_retry` if an earlier attempt at the task may have killed it."""
+    """Supervises the main thread of a worker. Set `is_retry` if the task may already have killed a worker."""
 
     def __init__(self, seconds: float, *, is_retry: bool = False) -> None:
         self._seconds = seconds
@@ -140,13 +140,13 @@ class Watch(CallInterceptor):
         return method if self._trial is None else self._trial.method(method)
 
     def call(self, run: Callable[[], T], under_way: Now) -> T:
-        """Run calls within the time limit. In a retried task, first try them in a fork."""
+        """Return the result of `run`, with a time limit for each call. In a retried task, first run it in a fork."""
         if self._trial is not None:
             self._trial.try_in_a_copy(run)
         return self._run(run, under_way)
 
     def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:
-        """Parse messages within the time limit."""
+        """Return the result of `run`, with a time limit for each message."""
         return self._run(run, lambda: len(parsed))
 
     def _run(self, run: Callable[[], T], under_way: Now) -> T:
@@ -304,7 +304,7 @@ def fatal_messages(folder: Path) -> frozenset[bytes]:
 
 @contextmanager
 def bounded_memory(size: int | None) -> Iterator[None]:
-    """Context manager that limits how much more writable memory this process may allocate. Linux only."""
+    """Context manager that lets this process allocate only `size` more bytes (None: no limit). Linux only."""
     taken = None
     with suppress(OSError):
         lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()

@@ -131,7 +131,7 @@ class Metrics(AbstractContextManager["Metrics"]):
             self._forward(name, "add", amount, labels)
 
     def set(self, name: str, values: Mapping[tuple[str, ...], float]) -> None:
-        """Replace all values of a gauge."""
+        """Replace all values of a gauge. The keys of `values` are the labels."""
         if self.is_on:
             self._samples[name] = dict(values)
             for labels, value in values.items():
@@ -285,9 +285,10 @@ def message_spans(
 ) -> AbstractContextManager[Traced]:
     """Context manager with a span for each message, linked to the producer's span.
 
-    The producer's span is also the parent, unless there is a current span. Yields the messages, with headers that pass
-    the context of their spans to outputs. Also yields a function that adds the outcome of a message to the span of the
-    message, or None if no spans are recorded.
+    The producer's span is also the parent, unless there is a current span. `to` is the handler or queue that the spans
+    name, and `attributes` returns more attributes by the position of a message. Yields the messages, with headers that
+    pass the context of their spans to outputs, and a function that adds an outcome to the span at a position. The
+    function is None if no spans are recorded.
     """
     tracer = _tracer()
     return nullcontext((messages, None)) if tracer is None else _spans(tracer, messages, to, attributes)

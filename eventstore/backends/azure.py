@@ -190,12 +190,12 @@ class Client:
         )
 
     async def get(self, path: str) -> Answer:
-        """Send a read request. Raises `StoreUnavailableError`, and `StoreUrlError` for refused credentials."""
+        """Send a GET. Raises `StoreUnavailableError`, or `StoreUrlError` if the credentials are refused."""
         request = HttpRequest("GET", self._account.endpoint + path, headers=_REQUEST_HEADERS)
         return await self._send(request, writes=False)
 
     async def write(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Send a write request. Raises as `get` does."""
+        """Send a request that writes. Raises as `get` does."""
         headers = {**_REQUEST_HEADERS, **headers, "Content-Length": str(len(body))}
         # aiohttp sends bytes at once, and warns if there are many.
         content = body if len(body) < _SENT_IN_ONE_GO else _Pieces(body)
@@ -396,7 +396,7 @@ def transaction(
     *,
     is_cosmos: bool,
 ) -> bytes:
-    """Return the request body of a transaction. `partition_key` and `row_keys` are escaped, `prepared` are checked."""
+    """Return the request body of a transaction. The keys are escaped. `prepared` comes from `limits.prepare`."""
     parts = [_BEGIN]
     for index, operation in enumerate(operations):
         verb = operation.verb
@@ -424,7 +424,7 @@ def _row_url(table_url: str, partition_key: str, row_key: str) -> str:
 
 
 def _condition(etag: str) -> str:
-    """Return the ETag to send. An ETag in another format than the service's is replaced by one that no row has."""
+    """Return the ETag to send. An ETag that is not in the service's format is replaced by one that no row has."""
     return etag if etag == ANY_ETAG or _SERVICE_ETAG.fullmatch(etag) else _NO_ETAG
 
 

@@ -120,7 +120,7 @@ class MemoryTable(port.RangeTable):
     async def query_each(
         self, partition_keys: Sequence[str], first: str, last: str
     ) -> list[tuple[Row, ...] | None]:
-        """Read several partitions as of one moment."""
+        """Read all partitions as of the same moment. The result of a partition with several pages is None."""
         with self._lock:
             pages = [await self.query(key, first, last) for key in partition_keys]
         return [page.rows if page.continuation is None else None for page in pages]
@@ -164,7 +164,7 @@ def open_memory(url: str) -> MemoryStore:
 
 
 def _page(rows: Sequence[tuple[str, Row]], select: Sequence[str] | None) -> Page:
-    """Return the first page of the rows. Its continuation is the key of the next row."""
+    """Return the first page of the rows, with selected properties. Its continuation is the key of the next row."""
     following = rows[PAGE_SIZE][0] if len(rows) > PAGE_SIZE else None
     return Page(tuple([_read(row, select) for _, row in rows[:PAGE_SIZE]]), following)
 

@@ -198,7 +198,7 @@ class _LoopPool:
         self._is_closed = False
 
     async def project(self, sql: _Statements, bounds: Sequence[str]) -> list[StoredRow]:
-        """Read rows of a partition. Reads that start in the same step of the event loop share one statement."""
+        """Read rows with only the first bytes of large parts. Reads begun in one step of the loop share a statement."""
         read: _Read = bounds, asyncio.get_running_loop().create_future()
         reads = self._reads.setdefault(sql, [])
         reads.append(read)
@@ -261,7 +261,7 @@ class _LoopPool:
         return f"an open transaction may still read {kept[1]} of them" if kept else ""
 
     async def commit(self, changes: _Changes) -> tuple[str, ...]:
-        """Commit a transaction and return its new ETags. Transactions that arrive during a commit are grouped."""
+        """Commit a transaction and return its new ETags. Transactions that arrive meanwhile share the next commit."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((changes, future))
         if self._committing is None or self._committing.done():
@@ -283,7 +283,7 @@ class _LoopPool:
 
     @asynccontextmanager
     async def _connection(self, *, writes: bool = False) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """Context manager that yields a connection, and closes it after a failure. Converts psycopg errors."""
+        """Context manager that yields a connection, and closes it after a failure. Converts errors of psycopg."""
         async with self._places:
             connection = self._idle.pop() if self._idle else await self._connect()
             is_usable = False
@@ -343,7 +343,7 @@ class _LoopPool:
             await asyncio.gather(*map(self._commit_in_turn, alone.values()))
 
     async def _commit_together(self, group: Sequence[_Waiting]) -> None:
-        """Commit a group at once. If the server rolls back, settle no transaction: each one is then retried alone."""
+        """Commit a group at once. If the server rolls back, set no result, and the caller commits each one alone."""
         try:
             await self._send([(changes, {}) for changes, _ in group])
         except StoreUnavailableError as error:
@@ -385,7 +385,7 @@ class _LoopPool:
         return {each[0]: each for each in rows}
 
     async def _send(self, group: Sequence[tuple[_Changes, Mapping[str, StoredRow]]]) -> None:
-        """Run a group as one transaction of the server. Raises `_NotCommittedError` if an operation is refused."""
+        """Commit a group in one SQL transaction. Raises `_NotCommittedError` if an operation is refused."""
         statements = [each for changes, found in group for each in changes.statements(found)]
         async with self._connection(writes=True) as connection:
             if len(statements) == 1 and self._store.begin == _BEGIN:
@@ -411,7 +411,7 @@ class _LoopPool:
 
 @asynccontextmanager
 async def _answered_in(seconds: float) -> AsyncIterator[None]:
-    """Context manager that raises `TimeoutError` after `seconds`, not counting time of a blocked event loop."""
+    """Context manager that raises `TimeoutError` after `seconds`, not counting time when the event loop is blocked."""
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle
     async with asyncio.timeout(None) as limit:

@@ -88,7 +88,10 @@ def unpack(small: bytes, large: bytes | None) -> dict[str, Value]:
 def unpack_some(
     select: Sequence[str], read_large: Callable[[Any, int], bytes], small: bytes, along: object
 ) -> dict[str, Value]:
-    """Return the selected properties. `read_large(along, n)` returns the first `n` bytes of the large part."""
+    """Return the selected properties. `read_large(along, n)` returns the first `n` bytes of the large part.
+
+    `along` is what was read in place of the large part: its beginning, its location or the whole.
+    """
     properties, lengths = unpack_small(small)
     end = needed = 0
     for name, length in lengths.items():
@@ -192,7 +195,7 @@ class SqlTable(port.RangeTable):
 def read_page(
     bounds: Sequence[str], found: Iterable[StoredRow], decode: Decode = unpack, most: float = inf
 ) -> Page:
-    """Return a page of rows, which ends at `most` bytes or before a corrupt row.
+    """Return a page of the rows `found` within `bounds`. It ends after `most` bytes or before a corrupt row.
 
     Raises `DamagedRowError` if the first row is corrupt.
     """
@@ -214,7 +217,7 @@ def read_page(
 
 
 def read_row(bounds: Sequence[str], row: StoredRow, decode: Decode = unpack) -> Row:
-    """Decode a row. If it has no partition key, that is the first of `bounds`. Raises `DamagedRowError`."""
+    """Decode a row. A row of a query has no partition key: it is the first of `bounds`. Raises `DamagedRowError`."""
     keys, etag, written, small, large = row
     partition, _, key = keys.rpartition(BETWEEN_KEYS)
     address = unescape(partition or bounds[0]), unescape(key)
@@ -283,7 +286,7 @@ class Dictionary:
 
     @classmethod
     def of(cls, number: int, kind: str, rows: Iterable[bytes]) -> Dictionary:
-        """Train a dictionary on the first few of these rows."""
+        """Train a dictionary for a kind of row on the small parts of the first few rows."""
         samples = list(islice(rows, _MOST_SAMPLES))
         new = cls(number, kind, shared_bytes(samples), 0)
         new.size = sum(len(new.compress(sample)) for sample in samples) / len(samples)
@@ -320,7 +323,7 @@ class Dictionaries:
         self.newest[dictionary.kind] = dictionary
 
     def plain(self, small: bytes) -> bytes:
-        """Decompress the small part of a row. A corrupt part is returned unchanged, and cannot be decoded."""
+        """Decompress the small part of a row. Return a corrupt part unchanged: decoding the row will then fail."""
         if small[:1] == MARK:
             with suppress(LookupError, zstandard.ZstdError):
                 return self.by_number[small[1]].decompress(small)

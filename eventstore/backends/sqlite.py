@@ -53,7 +53,7 @@ class SqliteConnection(sqlite3.Connection):
     """A connection for one thread of one process, with a cursor, a packer and a source of ETags."""
 
     def prepare(self, identity: tuple[int, int] | None) -> None:
-        """Create what the connection holds. `identity` is the device and inode of its file."""
+        """Set the attributes of a new connection. `identity` is the device and inode of the database file."""
         self.pid = os.getpid()
         self.identity = identity
         self.statement = self.cursor()
@@ -115,7 +115,7 @@ class SqliteStore(port.Store):
         return connection if connection is not None and connection.pid == os.getpid() else None
 
     async def close(self) -> None:
-        """Close the connections of this process. A later call of a table opens a new one."""
+        """Close the connections of this process. Later calls of the tables open new connections."""
         for connection in list(self._open):
             if connection.pid == os.getpid():
                 connection.close()
@@ -344,7 +344,7 @@ class Changes(row_format.Changes):
 
     @property
     def place(self) -> tuple[str, str]:
-        """The keys of the first row."""
+        """The escaped partition and row key of the first operation."""
         return self.partition, self.rows[0]
 
     def carry_out(self, connection: SqliteConnection) -> tuple[str, ...]:
@@ -442,7 +442,7 @@ class SqliteTable(row_format.SqlTable):
             return changes.carry_out(connection)
 
     async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[port.TransactionResult]:
-        """Run several transactions as one SQLite transaction. A refused one is rolled back to a savepoint."""
+        """Run transactions within one SQLite transaction. Each refused transaction is rolled back to its savepoint."""
         checked: list[Changes | Exception] = []
         for partition_key, operations in transactions:
             try:
@@ -461,10 +461,10 @@ class SqliteTable(row_format.SqlTable):
     def _attempt_together(
         self, checked: Sequence[Changes | Exception], connection: SqliteConnection
     ) -> list[port.TransactionResult] | None:
-        """Run many inserts and replacements in few statements. Return their results.
+        """Run many transactions of one insert or replacement in few statements. Return their results.
 
-        Changes nothing and returns None if the transactions are few, share a partition, are of another kind, or if one
-        is refused.
+        Changes nothing and returns None if the transactions are few, share a partition or have other operations, or if
+        an operation is refused.
         """
         changes = [each for each in checked if isinstance(each, Changes)]
         if len(changes) < FEWEST_TOGETHER or len({each.partition for each in changes}) < len(changes):
@@ -573,7 +573,7 @@ class SqliteTable(row_format.SqlTable):
             return read_page(bounds, self.plain(connection, cursor), most=most)
 
     def _project_first(self, bounds: Bounds, select: Sequence[str]) -> Page | None:
-        """Read rows in one statement. Return None if the statement cannot return all requested large properties."""
+        """Read a page in one statement. Return None if the statement cannot return all selected properties."""
         # It returns the large properties of the first row only (a stream's header or the first of some events), and
         # these only up to `ALONG_BYTES`.
         with self._store.reading() as connection:
