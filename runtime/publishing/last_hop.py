@@ -48,7 +48,7 @@ PARTITION = "deliveries."  # begins the partition keys of customers
 
 
 class KeyState(IntEnum):
-    """The state of a stored key."""
+    """At least once: `LOCKED` while a delivery sends, then `SEALED`. At most once: `SEALED` before a delivery sends."""
 
     LOCKED = 0
     SEALED = 1
@@ -68,7 +68,7 @@ class DeliveryKey(NamedTuple):
 
 
 class Key(NamedTuple):
-    """The stored value of a `DeliveryKey`."""
+    """The stored value of a `DeliveryKey`: who locked or sealed the key, until when, and with which result."""
 
     state: KeyState
     holder: str  # the delivery that locked or sealed the key
@@ -102,7 +102,7 @@ class Keys(Protocol):
         """Delete a key, unless it has changed since it was read."""
 
     def unended(self) -> AsyncIterator[tuple[str, str]]:
-        """Yield the customer and message id of each key that `is_unended`."""
+        """Yield the customer and message id of each sealed key without a result."""
 
 
 class TableKeys:
@@ -201,7 +201,7 @@ class RedisKeys:
         await self._change(key, found)
 
     async def unended(self) -> AsyncIterator[tuple[str, str]]:
-        """Implement `Keys.unended`. Costs one request per key, and one more for every 10 keys."""
+        """Implement `Keys.unended`. Costs one request per key, and one more for every 10 names in the database."""
         with _translated_errors():
             async for name in self._redis.scan_iter(match=f"{self._prefix}:*"):
                 value = await self._redis.get(name)
@@ -319,9 +319,9 @@ _REDIS = ("redis://", "rediss://", "unix://")
 
 @asynccontextmanager
 async def open_keys(url: str, table: str) -> AsyncIterator[Keys]:
-    """Context manager that opens the keys in a store. Raises `UsageError`.
+    """Context manager that opens the keys in a table, or in Redis with `table` as the prefix of their names.
 
-    `table` is the table of the keys. In Redis it is the prefix of their names.
+    Raises `StoreUrlError` for an invalid URL, or `UsageError` if Redis does not answer or rejects the URL.
     """
     if url.startswith(_REDIS):
         async with open_redis(url, table) as keys:
@@ -334,7 +334,7 @@ async def open_keys(url: str, table: str) -> AsyncIterator[Keys]:
 
 
 async def weaknesses(url: str, table: str) -> list[str]:
-    """Return warnings about a Redis that may lose keys, or an empty list if the keys are in a table."""
+    """Return warnings about settings with which Redis may lose keys. For keys in a table, return an empty list."""
     if not url.startswith(_REDIS):
         return []
     async with open_redis(url, table) as keys:
@@ -342,7 +342,7 @@ async def weaknesses(url: str, table: str) -> list[str]:
 
 
 async def unended(url: str, table: str) -> list[tuple[str, str]]:
-    """Return the customer and message id of each key in a store that `is_unended`."""
+    """Return the customer and message id of each sealed key without a result. Raises like `open_keys`."""
     async with open_keys(url, table) as keys:
         return [each async for each in keys.unended()]
 
@@ -408,7 +408,7 @@ class DeliverySettings:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """The argument of a function that sends to a customer."""
+    """The message that a sending function receives as its argument. `body` is parsed JSON."""
 
     message_id: str
     """Does not change between attempts, so that receivers can deduplicate."""
@@ -420,7 +420,7 @@ class OutgoingMessage:
 
 
 class End(StrEnum):
-    """The result of a delivery by a function, or of sending an output to another target."""
+    """How an attempt to send a message ended. Keys and records of outputs store this."""
 
     SENT = "sent"
     NOT_SENT = "not_sent"
@@ -435,7 +435,7 @@ class End(StrEnum):
 
 
 class Delivered(NamedTuple):
-    """The result of a delivery."""
+    """What an attempt to deliver a message returns: how the attempt ended, why, and when to redeliver the message."""
 
     end: End
     why: str | None = None
@@ -485,7 +485,7 @@ class IdempotentDelivery:
     async def at_most_once(
         self, key: DeliveryKey, name: str, send: Send, *, is_redrive: bool = False
     ) -> Delivered:
-        """Seal the key, send, then record the result in the key."""
+        """Seal the key as its holder `name`, send, then record the result. Send nothing if an earlier key exists."""
         ttl = self.settings.ttl_of(key.customer)
         sealed = await self.take(key, name, KeyState.SEALED, ttl, is_redrive=is_redrive)
         if sealed.holder != name:
@@ -498,7 +498,7 @@ class IdempotentDelivery:
     async def at_least_once(
         self, key: DeliveryKey, name: str, send: Send, *, is_redrive: bool = False
     ) -> Delivered:
-        """Lock the key, send, then seal the key, or unlock it after a transient error."""
+        """Lock the key as its holder `name`, send, then seal the key, or unlock the key after a transient error."""
         lock = await self.take(key, name, KeyState.LOCKED, self.settings.lock_limit, is_redrive=is_redrive)
         if lock.holder != name:
             return self.found(lock)
@@ -514,7 +514,10 @@ class IdempotentDelivery:
     async def take(
         self, key: DeliveryKey, name: str, state: KeyState, period: timedelta, *, is_redrive: bool
     ) -> Key:
-        """Store a key unless an unexpired key exists. Return the stored key, whose holder is `name` on success."""
+        """Store a key that expires after `period`, unless an unexpired key exists. Return the key that is now stored.
+
+        Its holder is `name` if this call stored it. A redrive also replaces a sealed key without the result `SENT`.
+        """
 
         async def attempt() -> Key:
             there = None
@@ -532,7 +535,7 @@ class IdempotentDelivery:
         return await until_undisturbed(self.retries, attempt)
 
     async def send(self, send: Send) -> Delivered:
-        """Call a sender, and convert its errors to a result."""
+        """Call a sender, and convert its errors to a result. Sets `try_again_at` only after a transient error."""
         try:
             await send()
         except Exception as error:  # noqa: BLE001 - it is the sender's, and may raise anything
@@ -543,7 +546,7 @@ class IdempotentDelivery:
         return Delivered(End.SENT)
 
     def found(self, other: Key) -> Delivered:
-        """Return the result of a delivery that was prevented by the key of another delivery."""
+        """Return the result of a delivery that sent nothing, because `other` is the key of an earlier delivery."""
         if other.state is KeyState.SEALED:
             return Delivered(End.FILTERED, "filtered by idempotency", found=other)
         # Not acknowledged: it would be lost if the holder of the lock crashed.

@@ -37,7 +37,7 @@ _NO_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|NaN|-?Infinity')
 def cut(tables: Iterable[pa.Table], count: int) -> Iterator[Slices]:
     """Context manager that cuts tables of outputs into `count` slices in temporary files.
 
-    If `tables` holds an output of a slice, it must hold all outputs of that slice.
+    `tables` may omit whole slices. To resume a slice, it must hold all its outputs: the progress is a position in it.
     """
     with TemporaryDirectory(prefix="consistent-slices-") as folder:
         counts: Counter[int] = Counter()
@@ -71,7 +71,7 @@ class Slices:
     makers: Collection[Maker]  # the batches that made the versions of duplicates
 
     def outputs(self, number: int) -> Iterator[CommittedOutput]:
-        """Yield the distinct outputs of a slice in order. Sorts the slice in memory."""
+        """Yield the outputs of a slice by business id, handler and sequence, without copies. Sorts them in memory."""
         path = self.folder / f"{number}.arrow"
         if not path.exists():
             return
@@ -134,7 +134,11 @@ class BatchOutputs:
 
     @classmethod
     def of(cls, record: BatchRecord, out: str, types: Sequence[str] = ()) -> BatchOutputs:
-        """Find the outputs of a batch in the folder `out`. Raises `BatchRefusedError` and `OutcomesMissingError`."""
+        """Find the outputs of a batch in the folder `out`: all outputs, or those of `types` if any are given.
+
+        Raises `BatchRefusedError` if the batch is incomplete, or is an epoch that was merged with others. Raises
+        `OutcomesMissingError` if files are missing or changed.
+        """
         check_ended(record)
         batch = _folder(record, out)
         rounds = [batch.sub(f"round={number}") for number in range(record.rounds)]
@@ -196,7 +200,7 @@ def _outputs(batch: pa.RecordBatch) -> pa.Table:
 
 
 def _corrections(batch: pa.RecordBatch) -> pa.Table:
-    """Return a correction for each output that differs, with the old and new body and the cause of the output."""
+    """Return a message for each output that differs: the old body, the new body, and the id of the causing message."""
     rows: list[dict[str, Any]] = []
     for row in batch.to_pylist():
         document = json.loads(row["error"]) if row["status"] == Status.PROCESSED and row["error"] else {}
@@ -240,7 +244,8 @@ def check_types(batches: Iterable[BatchOutputs], types: Collection[str]) -> None
 def _folder(record: BatchRecord, out: str) -> Folder:
     """Return the folder of a batch.
 
-    The folder of an epoch is moved from a hidden folder into `out`, where epochs may be merged.
+    The folder of an epoch is in a hidden folder of `out`, and later in `out` itself. Raises `BatchRefusedError` if the
+    epoch was merged with others.
     """
     name = f"batch_id={record.batch_id}"
     if not record.is_epoch:

@@ -75,7 +75,7 @@ class Record(NamedTuple):
     def of(
         cls, output: CommittedOutput, why: str, result: Result = Result.NOT_SENT, customer: str = ""
     ) -> Record:
-        """Return the record of an output."""
+        """Return the record of an output that ended with `result` because of `why`. By default, it is a dead letter."""
         return cls(output.message_id, output.type, output.business_id, output.handler, result, why, customer)
 
 
@@ -92,9 +92,9 @@ class Publisher(ABC):
 
     @abstractmethod
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Send outputs, in order for each business id. Return the records to store.
+        """Send outputs, in order for each business id. Return the records of dead letters.
 
-        Raises `TargetUnavailableError` if a retry may succeed.
+        Function targets return records of all outputs. Raises `TargetUnavailableError` if a retry may succeed.
         """
 
     async def commit(self) -> None:  # noqa: B027 - optional
@@ -136,7 +136,7 @@ T = TypeVar("T")
 
 
 class ThreadedPublisher(Publisher):
-    """Calls a blocking library in its own thread."""
+    """Calls a blocking library in one thread per publisher, one call after another."""
 
     def __init__(self) -> None:
         self.thread = ThreadPoolExecutor(1)
@@ -292,10 +292,13 @@ class OneByOnePublisher(Publisher, Generic[To]):
 
     @abstractmethod
     async def attempt(self, output: CommittedOutput) -> Record | None:
-        """Try once to send an output. Return its record, or None. Raises `TargetUnavailableError`."""
+        """Try once to send an output. Return the record to store, or None if the output was sent and needs no record.
+
+        Raises `TargetUnavailableError` if another attempt may succeed.
+        """
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Implement `Publisher.send`. Raises `TargetError` after too many attempts."""
+        """Implement `Publisher.send`. Raises `TargetError` if an output fails in `options.attempts` attempts."""
         attempts = self.target.options.attempts
 
         async def in_order(outputs: Sequence[CommittedOutput]) -> list[Record | None]:

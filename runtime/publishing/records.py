@@ -75,9 +75,9 @@ class Publications:
         self._retries = (retries or RetryPolicy()).beside(table)
 
     async def find(self, key: str, slices: int | None = None) -> Publication | None:
-        """Return a publication, or None. Costs one request.
+        """Return a publication, or None if it was not begun. Costs one request.
 
-        Raises `UsageError` if the publication was begun with another number of slices than `slices`.
+        Raises `UsageError` if `slices` is given, and is not the number of slices of the publication.
         """
         row = await self.table.get(PARTITION, f"{PUBLICATION}{key}")
         publication = None if row is None else read_publication(row)
@@ -89,7 +89,10 @@ class Publications:
         return publication
 
     async def begin(self, key: str, target: str, slices: int | None, default_slices: int) -> Publication:
-        """Begin a publication, or return the existing one. Costs one or two requests. Raises like `find`."""
+        """Return the existing publication, or begin one in `slices` slices, by default `default_slices`.
+
+        Costs one or two requests. Raises like `find`.
+        """
 
         async def attempt() -> Publication:
             existing = await self.find(key, slices)
@@ -125,7 +128,7 @@ class Publications:
         return {read_record(row): row.etag async for row in rows}
 
     async def change(self, publication: Publication, record: Record, etag: str) -> str | None:
-        """Replace a record and return its new ETag, or None after a conflict. Costs one request."""
+        """Replace a record and return its new ETag, or None if the stored ETag is not `etag`. Costs one request."""
         change = Operation.replace(_record_key(publication, record), _properties(record), etag)
         try:
             return (await self.table.transact(PARTITION, [change]))[0]
@@ -140,7 +143,10 @@ class Publications:
     async def claim(
         self, publication: Publication, number: int, found: SliceRecord | None, holder: str, length: timedelta
     ) -> SliceClaim | None:
-        """Claim a slice. Return None if its row has changed since `found` was read. Costs one or two requests."""
+        """Claim a slice for the time `length`. `found` is its row as last read, or None for a slice without a row.
+
+        Return None if the row has changed since. Costs one or two requests.
+        """
         row_key = f"{SLICE}{publication.key}:{number:06}"
         row = LeaseRow(self.table, self.clock, PARTITION, row_key, length // timedelta(microseconds=1))
         first_at, position = (self.clock(), 0) if found is None else (found.first_at, found.position)
@@ -173,7 +179,7 @@ class SliceClaim:
         await self._change({})
 
     async def note(self, position: int, records: Sequence[Record] = ()) -> None:
-        """Save records and the number of sent outputs, and renew the lease.
+        """Save records and the number of sent outputs, `position`, and renew the lease. Raises like `renew`.
 
         Costs one request, and one more for every 99 records.
         """
@@ -186,7 +192,7 @@ class SliceClaim:
         self.position = position
 
     async def finish(self, position: int) -> None:
-        """Mark the slice as sent. Costs one request. Raises `LeaseLostError` like `renew`."""
+        """Mark the slice, with `position` outputs, as sent. Costs one request. Raises `LeaseLostError` like `renew`."""
         await self._change({"Position": Int64(position), "IsSent": True})
 
     async def release(self) -> None:
@@ -203,7 +209,7 @@ class SliceClaim:
 
 
 def rows_of(table: Table, prefix: str, select: Sequence[str] | None = None) -> AsyncIterator[Row]:
-    """Yield the rows whose keys have a prefix. Costs one request for every 1,000 rows."""
+    """Yield the rows with a key prefix: all properties, or only those in `select`. Costs a request per 1,000 rows."""
     return rows_between(table, PARTITION, prefix, prefix + "\U0010ffff", select)
 
 
@@ -249,7 +255,7 @@ def _properties(record: Record) -> dict[str, Value]:
 
 
 async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the target, number of slices and number of sent slices of each publication, by batch id.
+    """Return the publications of each batch, by batch id, as objects with `target`, `slices` and `slices_sent`.
 
     Costs one request for every 1,000 publications in the table, and one for each publication of the batches.
     """
@@ -266,7 +272,7 @@ async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str,
 async def prune_publications(table: Table, clock: Clock) -> int:
     """Delete the publications of batches that left the ledger, unless a slice is claimed. Return their number.
 
-    Costs two requests for each publication.
+    Costs one request for each publication, and four more for each publication that is deleted.
     """
     publications, ledger, count = Publications(table, clock), Ledger(table, clock), 0
     for each in [read_publication(row) async for row in rows_of(table, PUBLICATION)]:

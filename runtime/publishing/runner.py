@@ -91,7 +91,7 @@ class PublicationProgress:
         return [number for number in range(self.publication.slices) if number not in sent]
 
     def taken_over(self, options: PublishOptions) -> frozenset[str]:
-        """Return the tokens of claims to take over before they expire. Empty without `--take-over`."""
+        """Return the tokens of claims to take over before they expire: all claims with `--take-over`, or else none."""
         return frozenset(each.lease.token for each in self.found.values() if options.take_over)
 
 
@@ -127,7 +127,8 @@ async def begin(
 ) -> PublicationProgress:
     """Find or begin the publication of a batch. Costs two to four requests.
 
-    Raises `BatchRefusedError` if the batch cannot be published with these options, and `UsageError`.
+    Raises `BatchRefusedError` if the batch is incomplete or does not match `options.corrections`. Raises `UsageError`
+    if a type has no outputs, files are missing, or the publication has another number of slices.
     """
     check_ended(record)
     if record.is_reprocessing is not options.corrections:
@@ -153,10 +154,10 @@ async def begin(
 async def find_unpublished(
     table: Table, target: Target, types: Sequence[str], out: str | None, *, corrections: bool = False
 ) -> list[tuple[BatchRecord, bool]]:
-    """Return the complete batches with unsent or rejected outputs, in order, and whether outputs were rejected.
+    """Return the complete batches with unsent or rejected outputs by number, each with whether any were rejected.
 
-    Costs one request for every 1,000 batches, and three per batch with outputs. Raises `UsageError` if a type has no
-    outputs.
+    `out` overrides the recorded output folders. Costs one request for every 1,000 batches, and three per batch with
+    outputs. Raises `UsageError` if a type has no outputs in the batches that were never published.
     """
     publications, new, unpublished = Publications(table, system_clock), [], []
     async for record in records(table):
@@ -182,7 +183,7 @@ async def find_unpublished(
 class Runner:
     """Sends the unsent slices of `cut`. `slices`, `outputs` and `skipped` count only the work of this runner.
 
-    Skips the outputs of a duplicate if the batch that made the version is published to the target.
+    Skips the outputs of a duplicate if the batch that made its version has published them to the target.
     """
 
     table: Table
@@ -228,7 +229,7 @@ class Runner:
             await _with_publishers(self.target, self.options.concurrency, work)
 
     async def _published_batch(self, maker: Maker) -> BatchRecord | None:
-        """Return the record of a batch that is published to the target, or None. Costs two to five requests."""
+        """Return the batch `maker` if all its slices are sent to the target, or None. Costs two to five requests."""
         record = await Ledger(self.table, self.clock).find(maker[0])
         # The id of a pruned batch may be reused. A reprocessing publishes no outputs, only corrections.
         if record is None or record.key != maker or record.is_reprocessing:
@@ -238,9 +239,9 @@ class Runner:
         return record if any([await publications.is_complete(key) for key in keys]) else None
 
     def _look_up(self, makers: Mapping[Maker, BatchRecord]) -> None:
-        """Find the outputs that published batches with dead letters sent, in their outcome files.
+        """Read from the outcome files of published batches with dead letters which outputs these batches sent.
 
-        An attempt at such a batch may have stored a version, and a later attempt may have rejected its message.
+        An attempt at such a batch may have stored a version whose message a later attempt rejected, without outputs.
         """
         repeated = defaultdict[Maker, list[str]](list)
         for output in chain.from_iterable(map(self.cut.outputs, self.cut.numbers)):
@@ -255,7 +256,7 @@ class Runner:
         return output.made_by in self._published or output.message_id in self._sent_before
 
     def _progress(self, positions: Mapping[int, int]) -> None:
-        """Report the number of outputs sent by all runners."""
+        """Update the positions of slices, by number, and report the number of outputs sent by all runners."""
         self._positions |= positions
         if self.show is not None:
             self.show(sum(self._positions.values()), sum(self.cut.counts.values()))
@@ -343,7 +344,7 @@ class Runner:
 
 
 async def letters(table: Table, of: BatchRecord, target: Target, types: Sequence[str] = ()) -> PublishResult:
-    """Return the records of a batch at a target. Raises `UsageError` if the batch was not published to the target."""
+    """Return the records of a batch at a target. Raises `UsageError` if it was not published there with these types."""
     publications = Publications(table, system_clock)
     publication = await _find(publications, of, target, types)
     return PublishResult(publication, 0, 0, await publications.records(publication))
@@ -400,7 +401,7 @@ async def _send_again(  # noqa: PLR0917 - `redrive` binds most of them
     *,
     attempts: int,
 ) -> bool:
-    """Send a dead letter as its own slice, with its own marker. Return whether the target accepted it."""
+    """Send a dead letter as a slice of its own. Return False if it is rejected again or another redrive sends it."""
     # Recorded before sending, so that only one of two concurrent redrives sends it.
     why = "The process ended while sending it again: it is unknown whether it was sent."
     in_doubt = letter._replace(result=Result.UNKNOWN, why=why)

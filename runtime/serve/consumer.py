@@ -55,7 +55,7 @@ class Consumer:
     `source` and `target` are URLs (docs/serve.md). Without a target, outputs are dropped. `run` returns when the source
     ends or after `stop`. In an ASGI lifespan, use the consumer as a context manager, which runs it in the block.
 
-    Raises `UsageError` for an invalid URL, and for a table of another app.
+    Raises `UsageError` for an invalid URL. `run` raises `UsageError` for a table of another app.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Consumer:
         return self.counts
 
     async def _read_all(self, streams: Streams) -> None:
-        """Read until the source ends or the consumer stops, and all messages are settled."""
+        """Read until the source ends or the consumer stops, then wait until all messages are settled."""
         is_at_end, failures = False, 0
         while self._held or not (is_at_end or self._stops_at is not None):
             if is_at_end:
@@ -300,7 +300,7 @@ class Consumer:
         self._loop.call_soon_threadsafe(self._forget, lanes)
 
     async def _drain(self, lanes: Collection[Lane]) -> None:
-        """Wait until the started deliveries of some lanes are settled."""
+        """Wait up to `options.drain` until started deliveries are settled. Drop the others, and remove the lanes."""
         ends_at = self._loop.time() + self._options.drain.total_seconds()
         _drop(lanes)
         while not self._has_ended and self._loop.time() < ends_at:
@@ -320,7 +320,10 @@ class Consumer:
                 del self._lanes[lane.name]
 
     async def _answer_probes(self) -> Callable[[], Awaitable[None]]:
-        """Serve `/livez` (the event loop runs), `/readyz` (all services answer) and `/metrics`. Return the clean-up."""
+        """Serve `/livez` (the event loop runs), `/readyz` (all services answer) and `/metrics`.
+
+        Return a function that stops the server.
+        """
         if self._options.health_port is None:
             return nothing
         try:

@@ -41,7 +41,7 @@ class Stage(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Received:
-    """A message that a source delivered, from a lane or a queue."""
+    """A message that a source delivered, from a lane (a partition of a topic) or from a queue."""
 
     envelope: Envelope
     size: int
@@ -94,14 +94,17 @@ class Rebalances(Protocol):
         """Start to handle the deliveries of these lanes."""
 
     def revoked(self, lanes: Collection[Lane]) -> None:
-        """Finish and acknowledge the started deliveries of these lanes, within a bound, and drop the rest."""
+        """Finish and acknowledge the started deliveries of these lanes within a time limit, and drop the rest."""
 
     def lost(self, lanes: Collection[Lane]) -> None:
         """Drop the deliveries of these lanes, which now belong to another consumer."""
 
 
 class Source(Protocol):
-    """A source of messages. Its calls do not block the event loop, and raise `SourceUnavailableError`."""
+    """A source of messages. Its calls do not block the event loop.
+
+    They raise `SourceUnavailableError` if the source does not answer.
+    """
 
     name: str  # the URL without secrets
     origin: str | None  # the owner of the offsets, once the source is open; None for a queue
@@ -132,7 +135,7 @@ class Countable(Protocol):
 
 
 async def taken(buffer: asyncio.Queue[T], most: int, linger: float) -> list[T]:
-    """Return up to `most` messages of a buffer. Waits like `Source.read`."""
+    """Take up to `most` messages from a buffer. Waits up to a second for the first, then `linger` seconds for more."""
     if most == 0:
         await asyncio.sleep(0.02)
         return []
@@ -148,7 +151,7 @@ async def taken(buffer: asyncio.Queue[T], most: int, linger: float) -> list[T]:
 
 
 async def nothing(*_: object) -> None:
-    """Do nothing."""
+    """Do nothing: the default for the functions of a `Settlement`."""
 
 
 @dataclass
@@ -186,7 +189,10 @@ def read_message(  # noqa: PLR0917 - the fields of a message
     decode: Decode | None = None,
     **received: Any,  # noqa: ANN401 - fields of `Received`
 ) -> Received:
-    """Return the delivery of a message. `message_id` and `type_` override the headers."""
+    """Return the delivery of a message. `received` are further fields of the delivery.
+
+    `message_id` and `type_` override the headers. For the other arguments, see `read_record`.
+    """
     properties = {"message_id": message_id, "type": type_}
     named = {name: value for name, value in properties.items() if value is not None}
     envelope, problem = read_record(content, place, {**(headers or {}), **named}, stamped, decode)
@@ -194,7 +200,7 @@ def read_message(  # noqa: PLR0917 - the fields of a message
 
 
 def letter_of(outcome: Outcome) -> CommittedOutput:
-    """Convert a rejected message to a message for a dead letter queue. All its copies have the same id."""
+    """Convert a rejected delivery to a message for a dead letter queue. All copies of a message give the same id."""
     envelope, handler, business_id = outcome.envelope, outcome.handler or "", outcome.business_id or ""
     why = {"reason": str(outcome.reason or outcome.status), "error": outcome.error or ""}
     message, time = json.loads(envelope.to_json(outcome.handler)), envelope.enqueued_at or 0
@@ -229,7 +235,11 @@ _BROKERS = ("stdin", "stdout", "kafka", "azurequeue", "amqp", "servicebus")
 
 
 def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
-    """Return the source of a URL. Raises `UsageError`, and `MissingExtraError` if a package is missing."""
+    """Return the source of a URL. `decoding` applies only to Kafka.
+
+    Raises `UsageError` if the URL is invalid or `decoding` does not apply, and `MissingExtraError` if a package is
+    missing.
+    """
     url = resolved(url)
     if url.partition(":")[0] not in _BROKERS or url.startswith("stdout:"):
         raise UsageError(
@@ -246,7 +256,10 @@ def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
 
 
 def open_settlement(url: str | None, source: Source | None, names: Mapping[str, str]) -> Settlement:
-    """Return the settlement for the target of a URL. Without a URL, outputs are dropped. Raises like `open_source`."""
+    """Return the settlement for the target of a URL. Without a URL, outputs are dropped.
+
+    `names` maps message types to topics, queues, paths or tables. Raises like `open_source`.
+    """
     if url is None:
         return Settlement("" if source is None else source.name, source)
     url = resolved(url)

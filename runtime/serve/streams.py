@@ -48,7 +48,7 @@ _UNAVAILABLE = (RetriesExhaustedError, StoreUnavailableError, SourceUnavailableE
 
 
 class Troubles(dict[str, str]):
-    """The unavailable services: the reason by the name of a service. Each change is logged once."""
+    """Maps the name of each unavailable service to the reason. Logs when a service stops or resumes answering."""
 
     def add(self, name: str, error: Exception) -> None:
         """Record that a service does not answer."""
@@ -85,7 +85,10 @@ class Troubles(dict[str, str]):
 
 
 def position_of(source: str, received: Iterable[Received]) -> str:
-    """Return the position (docs/decisions/0026) of one stream's deliveries. It names each message's first delivery."""
+    """Return the position that the versions of these deliveries record (docs/decisions/0026).
+
+    The deliveries belong to one stream. `source` is `Source.origin`. The position names the first copy of each message.
+    """
     offsets: dict[str, list[int]] = {}
     seen = set[str]()
     for each in received:
@@ -103,7 +106,7 @@ def _spans(offsets: list[int]) -> str:
 
 
 def makers(source: str, recorded: str | None) -> Mapping[str, list[range]]:
-    """Return the offsets of the deliveries that made a version, by lane. Empty if another source made the version."""
+    """Parse a version's position into offsets, by lane. Return {} for a version that did not come from this source."""
     name, *lanes = (recorded or "").split(" ")
     if name != f"{POSITION}{source}":
         return {}
@@ -117,9 +120,10 @@ def makers(source: str, recorded: str | None) -> Mapping[str, list[range]]:
 def is_published_by_another(
     received: Received, made_by: Mapping[str, list[range]], lanes: Mapping[str, Lane]
 ) -> bool:
-    """Return whether a delivery other than this one has published, or will publish, the outputs of a version.
+    """Return whether another delivery has published, or will publish, the outputs of the version that it made.
 
-    A compacted topic may drop the other delivery before it is acknowledged. In that case, return False.
+    `made_by` are the offsets from `makers`. Return False if a compacted topic dropped the other delivery before it was
+    acknowledged.
     """
     if not made_by:
         return False
@@ -252,7 +256,7 @@ class Streams:
     async def _fold_together(
         self, name: str, streams: Sequence[tuple[str, _Some]]
     ) -> Iterable[tuple[Key, _Some]]:
-        """Handle the deliveries of small streams with one query and one commit. Return the streams left to `_fold`."""
+        """Fold small streams of a handler in one query and one commit. Return the streams that `_fold` must handle."""
         business_ids = [business_id for business_id, _ in streams]
         ends = list(accumulate(len(some) for _, some in streams))
         together = self._together[name]
@@ -321,7 +325,10 @@ class Streams:
     async def _handle(
         self, name: str, business_id: str, received: Sequence[Received], traced: Sequence[Envelope]
     ) -> dict[int, Outcome]:
-        """Handle deliveries of one stream, and add outputs to the deliveries. Return the outcomes by position."""
+        """Handle deliveries of one stream, and add outputs to the deliveries. Return outcomes by index in `received`.
+
+        `traced` are the envelopes of the deliveries, with headers that pass the trace to outputs.
+        """
         envelopes, made = Envelopes.of(traced), 0
         handler, algorithm = self._app.handlers[name], self._algorithms[name]
         deliveries = prepare_all(handler, business_id or None, envelopes)
@@ -377,7 +384,7 @@ class Streams:
     async def _published_by_others(
         self, name: str, business_id: str, received: Sequence[Received], outcomes: Mapping[int, Outcome]
     ) -> set[int]:
-        """Return the positions of duplicates whose outputs another delivery publishes. Costs at most one query."""
+        """Return the indexes of duplicates whose outputs another delivery publishes. Costs at most one query."""
         duplicates = [
             place
             for place, each in outcomes.items()
@@ -396,6 +403,6 @@ class Streams:
         return others
 
     async def _keep(self, outcomes: Sequence[Outcome]) -> None:
-        """Store rejected deliveries without a stream as dead letters of the table."""
+        """Store rejected deliveries that reached no stream as dead letters in the table."""
         if outcomes:
             await TableLetters(self._table, BatchContext(), self._clock, self._retries).keep(outcomes)

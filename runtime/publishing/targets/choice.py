@@ -21,7 +21,10 @@ _TARGETS = {
 
 
 def open_target(url: str, options: TargetOptions | None = None) -> Target:
-    """Return the target of a URL. Raises `UsageError`, and `MissingExtraError` if a package is not installed."""
+    """Return the target of a URL.
+
+    Raises `UsageError` if the URL is invalid, and `MissingExtraError` if a package is not installed.
+    """
     url = resolved(url)
     name = _TARGETS.get(url.partition(":")[0], "function.FunctionTarget" if is_function(url) else "")
     if not name:

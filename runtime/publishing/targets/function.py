@@ -48,7 +48,7 @@ class FunctionTarget(publisher.OneByOneTarget):
         return FunctionPublisher(self)
 
     async def call(self, message: OutgoingMessage) -> None:
-        """Call the function. Raises errors of the function, and `TimeoutError`."""
+        """Call the function. Raises errors of the function, and `TimeoutError` after `options.timeout`."""
         is_async = inspect.iscoroutinefunction(self.send) or inspect.iscoroutinefunction(
             type(self.send).__call__
         )
@@ -93,7 +93,7 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         self._is_redrive = False
 
     async def open(self, name: SliceName) -> bool:
-        """Open the keys. Delivery names begin with a digest by which a publication recognises the keys it sealed."""
+        """Open the keys. Their holders begin with a digest, by which a publication recognises the keys it sealed."""
         self._prefix = sha256(name.publication.partition("-again-")[0].encode()).hexdigest()[:12]
         self._is_redrive = name.is_redrive
         if self._delivery is None:
@@ -109,7 +109,7 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         await self._stack.aclose()
 
     async def attempt(self, output: CommittedOutput) -> Record | None:
-        """Send an output unless its key says that the output was sent. Return the record to store."""
+        """Send an output unless its key says that the output was sent. Waits while another delivery locks the key."""
         try:
             message = self.target.message_of(output)
         except ValueError as error:
@@ -145,7 +145,7 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
             raise errors.TargetError(f"The keys of {self.target.name} cannot be stored: {error}") from error
 
     def _count(self, delivered: Delivered) -> None:
-        """Count failures in a row. Raises `TargetError` if there are too many."""
+        """Count failures in a row, until a success or `PermanentError`. Raises `TargetError` if there are too many."""
         error = delivered.error
         if delivered.end is End.SENT or isinstance(error, errors.PermanentError):
             self.target.failures = 0

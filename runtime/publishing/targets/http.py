@@ -58,7 +58,7 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
             await self._session.close()
 
     async def attempt(self, output: CommittedOutput) -> Record | None:
-        """Send a request. Return the record of a dead letter if the receiver rejects the output permanently."""
+        """Send a request. Return None if it is accepted, or a dead letter if it is rejected permanently."""
         status, why, asked = await self.target.in_turn(lambda: self._request(output))
         if status is not None and status < 300:  # noqa: PLR2004 - 2xx
             return None

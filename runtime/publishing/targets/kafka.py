@@ -50,7 +50,7 @@ class Topics:
 
     @classmethod
     def read(cls, url: str, form: str, names: Collection[str], seconds: float) -> Topics:
-        """Parse a URL. Parameters in `names` become `own`, others become settings. Raises `UsageError(form)`."""
+        """Parse a URL. Parameters in `names` become `own`, others settings. If invalid, raises `UsageError(form)`."""
         try:
             parts = urlsplit(url)
         except ValueError:  # the error's text may contain the password
@@ -198,7 +198,7 @@ class KafkaTarget(Target):
 
 
 class KafkaPublisher(publisher.ThreadedPublisher):
-    """Sends each slice as a transaction of its own producer."""
+    """Sends each slice in one transaction, with a separate producer for each slice."""
 
     def __init__(self, target: KafkaTarget) -> None:
         super().__init__()

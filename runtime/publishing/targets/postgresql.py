@@ -67,7 +67,7 @@ class PostgresTarget(SqlTarget):
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:
-        """Context manager that converts PostgreSQL errors to `TargetError`."""
+        """Context manager that converts `OperationalError` to `TargetUnavailableError`, and others to `TargetError`."""
         try:
             yield
         except psycopg.Error as error:
@@ -84,7 +84,10 @@ class PostgresPublisher(Publisher):
         self._connection: psycopg.AsyncConnection | None = None
 
     async def open(self, name: SliceName) -> bool:
-        """Begin a transaction and insert the slice's marker. Waits for another transaction with the same marker."""
+        """Begin a transaction and insert the slice's marker. Return False if the marker exists.
+
+        Waits for another transaction with the same marker.
+        """
         with self._target.translated_errors():
             cursor = await (await self._connected()).execute(self._target.marking().encode(), name[:2])
             if cursor.rowcount != 1:
@@ -92,7 +95,7 @@ class PostgresPublisher(Publisher):
             return cursor.rowcount == 1
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Upsert outputs in three round trips, and one more per table. If a row is rejected, bisect the outputs."""
+        """Upsert outputs in three round trips, and one more per table. Bisects to find rejected rows."""
         try:
             with self._target.translated_errors():
                 connection = await self._connected()

@@ -130,7 +130,7 @@ class SqliteTarget(SqlTarget):
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:
-        """Context manager that converts SQLite errors to `TargetError`."""
+        """Context manager that converts SQLite errors to `TargetUnavailableError` (file locked) or `TargetError`."""
         try:
             yield
         except sqlite3.Error as error:
@@ -149,7 +149,10 @@ class SqlitePublisher(publisher.ThreadedPublisher):
 
     @publisher.in_thread
     def open(self, name: SliceName) -> bool:
-        """Begin a transaction and insert the slice's marker. Waits for other transactions."""
+        """Begin a transaction and insert the slice's marker. Return False if the marker exists.
+
+        Waits for other transactions.
+        """
         with self._connected() as connection:
             connection.execute("BEGIN IMMEDIATE")
             is_new = connection.execute(self._target.marking(), name[:2]).rowcount == 1

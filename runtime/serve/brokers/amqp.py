@@ -116,7 +116,10 @@ source = RabbitSource
 
 
 def settlement(url: str, source: Source | None, names: Mapping[str, str]) -> Settlement:
-    """Return the settlement that sends to an exchange, or to the queues of types, and waits for confirms."""
+    """Return the settlement that sends to the exchange in the URL, or by default to queues, and waits for confirms.
+
+    `names` maps a type to a routing key or queue. By default it has the name of the type.
+    """
     place, exchanges = _Place(url), list[Any]()
 
     async def send(outputs: Sequence[CommittedOutput]) -> None:

@@ -83,7 +83,7 @@ class _Place:
 
 @dataclass(eq=False)
 class _Lease:
-    """A message that is invisible to other consumers. Each renewal returns a new receipt."""
+    """A message that is invisible to other consumers. Each renewal changes its receipt, which `lock` guards."""
 
     message: QueueMessage
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -196,7 +196,10 @@ source = AzureQueueSource
 
 
 def settlement(url: str, source: Source | None, names: Mapping[str, str]) -> Settlement:
-    """Return the settlement that sends to the queues of types, in order for each business object."""
+    """Return the settlement that sends to the queue in the URL, or else to queues by type, in order for each object.
+
+    `names` maps a type to a queue. By default it has the name of the type in lower case.
+    """
     place = _Place(url)
 
     async def send(outputs: Sequence[CommittedOutput]) -> None:

@@ -171,7 +171,7 @@ class KafkaSource:
 
 
 def _end(client: Client, partition: TopicPartition) -> int | None:
-    """Return the end of a partition as of the last fetch, or None if it is unknown. Costs no request."""
+    """Return the offset after a partition's last message, as of the last fetch, or None. Costs no request."""
     with suppress(KafkaException, RuntimeError):  # RuntimeError: the client is closed
         found: tuple[int, int] = client.get_watermark_offsets(partition, cached=True)
         return found[1] if found[1] >= 0 else None
@@ -179,7 +179,7 @@ def _end(client: Client, partition: TopicPartition) -> int | None:
 
 
 def offsets_behind(received: Iterable[Received]) -> list[TopicPartition]:
-    """Return the offsets to commit after deliveries were handled."""
+    """Return the offsets to commit after deliveries have been handled: one for each partition."""
     # The last delivery of each lane counts.
     ends = {each.lane.name: each.offset + 1 for each in received if each.lane is not None}
     places = [(*name.rpartition("/")[::2], end) for name, end in ends.items()]
@@ -187,7 +187,10 @@ def offsets_behind(received: Iterable[Received]) -> list[TopicPartition]:
 
 
 class KafkaSettlement(Settlement):
-    """Sends outputs to the topics of their types, in one thread. In transactions if the source is the same cluster."""
+    """Sends outputs to the topic in the URL, or to topics by type, from one thread.
+
+    Uses transactions, which also commit the offsets, if the source is the same cluster.
+    """
 
     def __init__(self, url: str, source: Source | None, names: Mapping[str, str]) -> None:
         self._place = place = _parsed(url)
