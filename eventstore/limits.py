@@ -70,8 +70,8 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
                 f"A transaction has several operations on the row {row_key!r}: combine them into one."
             )
         rows.add(row_key)
-        if (not operation.etag) is (operation.verb in CONDITIONAL):
-            wrong = "takes no" if operation.etag else "needs an"
+        if not (operation.etag if operation.verb in CONDITIONAL else operation.etag is None):
+            wrong = "needs an" if operation.verb in CONDITIONAL else "takes no"
             raise ValueError(
                 f"The {operation.verb.value} of the row {row_key!r} {wrong} ETag; '*' means no condition."
             )

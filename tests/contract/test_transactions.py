@@ -95,8 +95,8 @@ def test_the_first_operation_that_is_refused_is_named_and_undoes_the_others(
     [
         *([[Operation(verb, "a", {}, etag)], "needs an ETag"]
           for verb in (Verb.REPLACE, Verb.MERGE, Verb.DELETE) for etag in (None, "")),
-        *([[Operation(verb, "a", {}, "etag")], "takes no ETag"]
-          for verb in (Verb.INSERT, Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE)),
+        *([[Operation(verb, "a", {}, etag)], "takes no ETag"]
+          for verb in (Verb.INSERT, Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE) for etag in ("etag", "")),
         ([Operation.insert("n", {}), Operation.delete("n")], "several operations on the row"),
         ([], "at least one operation"),
     ],

@@ -4,6 +4,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from handlers import App, Context, handles
 from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageError
 from runtime.ledger.ledger import BatchStatus
 from runtime.messages.records import Decoding
@@ -21,9 +23,10 @@ from runtime.spark.logs import kafka as module
 from runtime.spark.logs.kafka import KafkaLog
 from runtime.spark.streaming import open_source
 from samples.shooting_range import app as shooting_range
+from samples.shooting_range.handlers import FireAt, LeaderBoard, Missed, ShootingRange, ShootingRangeData
 from tests.docs.pasting import beside_the_project, marked
 from tests.integration.spark.conftest import Place
-from tests.support.logs import fire, message_id, start
+from tests.support.logs import fire, generated, message_id, start, write_lines
 from tests.support.outcomes import by_status, statuses
 from tests.support.registry import registry
 from tests.support.streaming import outcomes as outcomes_of
@@ -252,22 +255,62 @@ def test_a_partition_that_is_added_later_changes_no_batch_that_began(topic, plac
     assert {each.status for each in place.batches()} == {BatchStatus.PUBLISHED}
 
 
+class Crooked(ShootingRange, name="ShootingRange"):
+    """A rule that was changed without a new revision: no shot hits."""
+
+    @handles(by="game_id")
+    def fire_at(self, state: ShootingRangeData, message: FireAt, context: Context) -> ShootingRangeData:
+        context.publish(Missed(id=context.new_guid(), game_id=message.game_id))
+        return state.model_copy(update={"number_of_attempts": state.number_of_attempts + 1})
+
+
+def verified(place, log, app, **options):
+    """Verify a log. Return the counts, and the first difference of each stream."""
+    found = verify(place.spark, log, app, store=place.store, table=place.table, **options)
+    names = ("handler", "type", "revision", "verdict", "deliveries", "streams")
+    counts = sorted((tuple(getattr(each, name) or None for name in names) for each in found.counts), key=repr)
+    return counts, [(each.business_id, each.version, each.changes) for each in found.first_differences()]
+
+
+def test_verify_finds_in_a_topic_what_it_finds_in_a_file_with_the_same_messages(topic, place):
+    # Given a batch over a topic of two games, with copies, and messages that came after it
+    log = generated(place.folder / "log.jsonl", games=4, messages=60, duplicates=0.3, shuffle=True)
+    rows = [json.loads(line) for line in Path(log).read_text().splitlines()]
+    for partition in range(2):
+        of_games = [row for row in rows if sum(json.loads(row["body"])["game_id"].encode()) % 2 == partition]
+        topic.send(of_games, partition=partition)
+    place.run(topic.url, cascade=True)
+    topic.send([fire(901, 1), fire(901, 1)])
+    topic.produce(lambda record: record.update(value=None), [fire(902, 1)])
+    topic.produce(lambda record: record.update(headers={}, value=b"no envelope"), [fire(903, 1)])
+    more = write_lines(place.folder / "more.jsonl", [*rows, fire(901, 1), fire(901, 1), "no envelope"])
+
+    for app in (shooting_range, App(Crooked, LeaderBoard)):
+        # Then a verification tells the same of both, and finds a changed rule
+        counts, differences = verified(place, topic.url, app, cascade=True)
+        of_file, differences_of_file = verified(place, more, app, cascade=True)
+        assert counts == of_file
+        assert differences == differences_of_file
+        assert bool(differences) is (app is not shooting_range)
+        assert sum(each[4] for each in counts if each[3] == "unknown") == 3
+
+
 def test_verify_takes_the_range_that_is_asked_for_and_refuses_one_that_is_gone(topic, place):
     topic.send([*OF_TWO_GAMES, fire(5, 1)])
     place.run(topic.url)
 
-    def verified(url: str) -> dict[str, int]:
+    def deliveries(url: str) -> dict[str, int]:
         found = verify(place.spark, url, shooting_range, store=place.store, table=place.table)
         return {str(each.verdict): found.deliveries for each in found.counts}
 
-    assert verified(topic.url) == {"match": 5}
-    assert verified(f"{topic.url}?from=0:1,1:0&to=0:3,1:0") == {"match": 2}
+    assert deliveries(topic.url) == {"match": 5}
+    assert deliveries(f"{topic.url}?from=0:1,1:0&to=0:3,1:0") == {"match": 2}
     topic.delete_before(2)
-    assert verified(topic.url) == {"match": 3}
+    assert deliveries(topic.url) == {"match": 3}
     with pytest.raises(LogError, match="deleted"):
-        verified(f"{topic.url}?from=0:1,1:0")
+        deliveries(f"{topic.url}?from=0:1,1:0")
     with pytest.raises(LogError):
-        verified(topic.url.replace(topic.name, "nowhere"))
+        deliveries(topic.url.replace(topic.name, "nowhere"))
 
 
 def test_the_commands_of_the_page(topic, tmp_path):
