@@ -150,7 +150,7 @@ def merge(before: Properties, after: Properties) -> dict[str, Value]:
 
 
 def _check_name(name: str) -> int:
-    """Check and cache a property name. Return the number of bytes that it adds to a row."""
+    """Check and cache a property name, and return the bytes that it adds to a row. Raises `ValueError`."""
     if not name.isidentifier():
         raise ValueError(f"The property name {name!r} is not an identifier.")
     if len(name) > MAX_NAME_LENGTH:

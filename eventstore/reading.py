@@ -80,7 +80,7 @@ class StreamWriteResult(Generic[StreamT_co]):
 
 
 async def read_rows(partition: Partition, first: str, last: str, select: Sequence[str] | None) -> list[Row]:
-    """Read the rows between two keys, inclusive. Costs one request per page."""
+    """Read the rows `first` to `last`, inclusive, with selected properties. Costs one request per page."""
     query = partial(partition.table.query, partition.key, first, last, select=select)
     rows_of_pages = [page.rows async for page in pages(query)]
     rows = list(chain.from_iterable(rows_of_pages))
@@ -167,7 +167,7 @@ READ_ATTEMPTS = 8
 
 
 class _ChangedMeanwhileError(Exception):
-    """Raised to restart a read, with the header's ETag and the missing version."""
+    """Raised to restart a read. Its arguments are the header's ETag and the missing version, or None and 0."""
 
 
 def _repeated(
@@ -270,7 +270,7 @@ class Reader(Generic[StreamT]):
         return events
 
     async def one_by_one(self, start_version: int) -> AsyncIterator[RecordedEvent]:
-        """Yield events up to the version that the stream has at the start. Raises as `Stream.iterate` does."""
+        """Yield the events from a version to the newest one at the start. Raises as `Stream.iterate` does."""
         # One row of the first page is the header.
         first_page = await self.forwards(start_version, PAGE_SIZE - 1)
         if first_page is None:

@@ -199,7 +199,7 @@ class Stream(StreamValue):
     async def iterate(
         cls, partition: Partition, start_version: int = 1, *, select: Sequence[str] | None = None
     ) -> AsyncIterator[RecordedEvent]:
-        """Yield the events up to the version that the stream has at the start, holding one page at a time.
+        """Yield the events from a version to the newest one at the start, holding one page at a time.
 
         Costs one request per 1,000 events, and one more unless `start_version` is 1. Raises `StreamNotFoundError`, and
         `StreamTruncatedError` if the next events are truncated during the iteration.
@@ -307,12 +307,15 @@ async def list_streams(
 
 
 async def split_streams(table: Table, parts: int, prefix: str = "") -> list[KeyRange]:
-    """Split streams with a prefix into at most `parts` ranges of similar size. Costs one request per 1,000 streams."""
+    """Return at most `parts` ranges that divide the streams with a prefix about evenly.
+
+    Costs one request per 1,000 streams.
+    """
     return await split_keys(_stream_keys(table, prefix), parts, prefix)
 
 
 async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> list[KeyRange]:
-    """Split partition keys, in any order, into at most `parts` ranges of similar size. Holds 64 keys per range."""
+    """Return at most `parts` ranges that divide partition keys, in any order, about evenly. Holds 64 keys per range."""
     if parts < 1:
         raise ValueError(f"Streams are split into at least one range, not into {parts}.")
     _, sample = await _sample(keys, parts * _SAMPLES_OF_A_PART)

@@ -90,7 +90,7 @@ class Draft:
 
 
 def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tuple[Include, ...]:
-    """Return all includes of a write. Raises `ValueError` for a row that belongs to a stream."""
+    """Return the includes of the events, then `includes`. Raises `ValueError` for a row that belongs to a stream."""
     all_ = (*[include for event in events for include in event.includes], *includes)
     for include in all_:
         if _STREAM_ROW.match(include.row_key):

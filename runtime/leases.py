@@ -89,7 +89,7 @@ class LeaseRow:
 
 
 def read_lease(row: Row) -> Lease:
-    """Parse the row of a lease. Raises `StoredDataError`."""
+    """Parse the row of a lease. Raises `StoredDataError` if the row is corrupt."""
     values = dict(row.properties)
     with reading_row("A lease", row):
         taken_at, expires_at = (to_microseconds(time(values, name)) for name in ("TakenAt", "ExpiresAt"))
@@ -136,7 +136,7 @@ class CleanUpLease:
             raise _refused(held)
 
     async def take(self, holder: str, *, take_over: bool = False) -> Lease:
-        """Take the lease. With `take_over`, also from an active holder. Costs two requests. Raises `LeaseHeldError`."""
+        """Take the lease. Raises `LeaseHeldError` if it is active, unless `take_over` is set. Costs two requests."""
         current = await self._row.read()
         if current is not None and current.expires_at > self._clock() and not take_over:
             raise _refused(current)

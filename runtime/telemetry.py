@@ -124,7 +124,7 @@ class Metrics(AbstractContextManager["Metrics"]):
         self.write()
 
     def add(self, name: str, amount: float, *labels: str) -> None:
-        """Increase a counter."""
+        """Increase a counter. `labels` are the values of its labels."""
         if self.is_on and amount:
             samples = self._samples[name]
             samples[labels] = samples.get(labels, 0.0) + amount
@@ -138,7 +138,7 @@ class Metrics(AbstractContextManager["Metrics"]):
                 self._forward(name, "set", value, labels)
 
     def observe(self, name: str, seconds: float, *labels: str) -> None:
-        """Add a duration to a histogram."""
+        """Add a duration to a histogram. `labels` are the values of its labels."""
         if self.is_on:
             sample = self._samples[name].setdefault(labels, [0.0] * (len(BUCKETS) + 2))
             sample[bisect_left(BUCKETS, seconds)] += 1
@@ -168,7 +168,7 @@ class Metrics(AbstractContextManager["Metrics"]):
             self.add("dead_letters", count, known, reason)
 
     def retried(self, error: Exception) -> None:
-        """Count an error that leads to another attempt."""
+        """Count an error that leads to another attempt, as a store failure or a conflict."""
         self.add("store_failures" if isinstance(error, StoreUnavailableError) else "conflicts", 1)
 
     def watching(self, table: Table) -> Table:

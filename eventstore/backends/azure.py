@@ -429,7 +429,7 @@ def _condition(etag: str) -> str:
 
 
 def etags_or_refusal(answer: bytes, count: int) -> tuple[str, ...] | Refusal:
-    """Return the new ETags in the response to a transaction ("" for a deleted row), or the refusal."""
+    """Return the new ETags in the response to `count` operations ("" for a deletion), or the refusal of one."""
     parts = answer.split(b"HTTP/1.1 ")[1:]
     for part in parts:
         status = int(part[:3])

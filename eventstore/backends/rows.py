@@ -117,7 +117,7 @@ def _add_large(
 
 
 def to_extension(value: object) -> msgpack.ExtType:
-    """Convert a value to an extension type of msgpack."""
+    """Convert an `Int64`, a datetime or a UUID to an extension type of msgpack. Raises `TypeError` for other types."""
     if isinstance(value, Int64):
         return msgpack.ExtType(_INT64, value.to_bytes(8, "big", signed=True))
     if isinstance(value, datetime):
@@ -304,7 +304,7 @@ class Dictionary:
         return self._decompress(compressed[2:], max_output_size=_MAX_BYTES)
 
     def is_stale(self, compressed: Sequence[bytes]) -> bool:
-        """Return whether rows compress much worse than the samples did."""
+        """Return whether rows compress much worse than the samples did. If so, train a new dictionary."""
         return sum(map(len, compressed)) > _GROWTH * self.size * len(compressed)
 
 
