@@ -389,7 +389,7 @@ class App:
         return tuple(definition.handler_type for definition in self.handlers.values())
 
     def keyed(self, draw_key: bytes | None) -> App:
-        """Return the app with draws keyed by this secret, so senders cannot predict them. With None, they are plain."""
+        """Return the app with draws keyed by this secret, unpredictable for senders. If None, draws are not keyed."""
         if draw_key == self.draw_key:
             return self
         return _made(type(self), self.handler_types, self.name, draw_key)

@@ -175,7 +175,7 @@ def _is_users(path: Path) -> bool:
 
 
 def _origin(name: str) -> Path | None:
-    """Return the folder of a package, or the path without suffix of a module. None if it is not written in Python."""
+    """Return the folder of a package on Python's path, or a module's path without suffix. None if not in Python."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError):

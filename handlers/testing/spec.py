@@ -442,7 +442,7 @@ class HandlerSpec(Generic[S]):
         return self._with(self._past, replace(self._stubs, captured=values))
 
     def given(self, *messages: Message, state: S | None = None) -> HandlerSpec[S]:
-        """Handle messages from a state, by default the current state. Raises `SpecError` if a message fails."""
+        """Handle messages from a state, by default the current state. Raises `SpecError` if the handler fails."""
         past = self._past if state is None else replace(self._past, state=self._past.encoded(state))
         for message in messages:
             context = past.context(message)
