@@ -38,14 +38,14 @@ class HandlerMark:
 
 
 class Mark(Protocol):
-    """The type of the decorator `@handles(...)`, with which type checkers check the signatures of methods."""
+    """The decorator that `handles(...)` returns. Type checkers check the signature of a method by this type."""
 
     def __call__(self, method: Callable[[H, S, M, Context], S], /) -> Callable[[H, S, M, Context], S]:
         """Mark a method as the handler of the message type in its signature."""
 
 
 def _with_brackets(decorator: D) -> D:
-    """Return the decorator. It raises an `AppError` with advice if it is used without brackets or without `by`."""
+    """Wrap a decorator to raise an `AppError` with advice if it is used without brackets or without `by`."""
 
     @wraps(decorator)
     def checked(*method: object, **options: object) -> object:
@@ -109,7 +109,7 @@ class KeyKind(Enum):
 
 @dataclass(frozen=True)
 class Route:
-    """How messages of a type reach a handler. `path` leads to the business id in the model, `wire_path` in the JSON."""
+    """How a handler takes a message type. The business id is at `path` in the model, and at `wire_path` in the JSON."""
 
     handler: str
     message_type: type[Message]
@@ -137,7 +137,7 @@ class Route:
 
 
 def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type[Message]:
-    """Return the annotated message type of a method. Raises `AppError` for a signature that no handler may have."""
+    """Return the annotated message type of a method. Raises `AppError` for an invalid signature."""
     where = method.__qualname__
     parameters = inspect.signature(method).parameters
     advice = ""
@@ -171,7 +171,10 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
 
 
 def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tuple[str, ...], KeyKind]:
-    """Return the JSON path of the field that `by` names, and its kind. Raises `AppError` about the method `where`."""
+    """Return the JSON path of the field that `by` names, and the kind of business id in the field.
+
+    Raises `AppError` if the field cannot hold a business id. The text begins with `where`, which names the method.
+    """
     model: Any = message_type
     wire: list[str] = []
     is_strict = False
@@ -208,7 +211,7 @@ class Problems:
 
     @contextmanager
     def collected(self) -> Iterator[None]:
-        """Context manager that collects an `AppError` raised in the block, and ends the block."""
+        """Context manager that collects an `AppError` raised in the block instead of passing it on."""
         try:
             yield
         except AppError as error:
@@ -222,18 +225,18 @@ class Problems:
 
 
 class CallInterceptor:
-    """Wraps calls of a handler's methods and of messages' validators. `runtime.supervision` adds time limits."""
+    """Runs the calls of handlers and of messages' validators. Subclasses in `runtime.supervision` add time limits."""
 
     def method(self, method: Method) -> Method:
-        """Return the function to call for a method of the handler."""
+        """Return the function to call in place of a handler's method: here the method itself."""
         return method
 
     def call(self, run: Callable[[], T], under_way: Callable[[], Context | None]) -> T:  # noqa: ARG002 - for others
-        """Return the result of `run`, which calls the handler. `under_way` returns the context of the call, if any."""
+        """Return the result of `run`. `under_way` returns the context of the current call of the handler, or None."""
         return run()
 
     def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:  # noqa: ARG002 - for others
-        """Return the result of `run`, which appends each message that it parses to `parsed`."""
+        """Return the result of `run`, which parses messages. The length of `parsed` shows the progress of `run`."""
         return run()
 
 
@@ -321,9 +324,10 @@ def settle(  # noqa: PLR0917 - called for each message: by position, which is fa
     returned: Any,  # noqa: ANN401 - what the user's code returned
     context: Context,
 ) -> tuple[State, bytes]:
-    """Check the result of a method. Return the next state as storage will return it, and its JSON.
+    """Check what a method returned. Return the next state as storage will return it, and its JSON.
 
-    `values` are the fields of `state` before the call, and `before` is its JSON.
+    `values` are the fields of `state` before the call, and `before` is its JSON. Raises `InputStateChangedError` if the
+    method mutated `state`, `CodecError` for an invalid next state, and the error in `context.exceeded`.
     """
     codec, plain = handler.codec, handler.codec.plain
     if context.exceeded is not None:  # the handler may have caught the error
@@ -356,9 +360,9 @@ def _changed(handler: HandlerDefinition) -> InputStateChangedError:
 class App:
     """Handlers that run together: `app = App(ShootingRange, LeaderBoard)`.
 
-    `name` identifies the app as owner of a table, so handlers can be renamed. By default, the names of the handlers
-    identify the app. Raises `AppError` with a sentence for each problem: duplicate names, invalid method signatures,
-    business ids of unsupported types, mutable fields, and gaps between schema versions.
+    `name` identifies the app as the owner of a table, even after handlers are renamed. By default, the names of the
+    handlers identify the app. Raises `AppError` with a sentence for each problem: duplicate names, invalid method
+    signatures, business ids of unsupported types, mutable fields, and gaps between schema versions.
     """
 
     def __init__(self, *handlers: type[Handler[Any]], name: str | None = None) -> None:
@@ -385,7 +389,7 @@ class App:
         return tuple(definition.handler_type for definition in self.handlers.values())
 
     def keyed(self, draw_key: bytes | None) -> App:
-        """Return the app with draws that are keyed with this secret. If `draw_key` is None, draws are plain."""
+        """Return the app with draws keyed by this secret, unpredictable for senders. If None, draws are not keyed."""
         if draw_key == self.draw_key:
             return self
         return _made(type(self), self.handler_types, self.name, draw_key)

@@ -41,7 +41,7 @@ INSTEAD = {
 
 
 def check_model(model_type: type[BaseModel]) -> None:
-    """Raise `AppError` if instances of the model could be mutated, hold data that is not stored, or vary by default."""
+    """Raise `AppError` if the model or a nested model is mutable, loses data in JSON, or has unstable defaults."""
     for model in _models(model_type, {}):
         name = model.__name__
         if not model.__pydantic_complete__ and not model.model_rebuild(raise_errors=False):
@@ -62,7 +62,7 @@ def check_model(model_type: type[BaseModel]) -> None:
 
 
 def check_defaults(model_type: type[BaseModel]) -> None:
-    """Raise `AppError` if a field's default_factory may be nondeterministic."""
+    """Raise `AppError` if a default_factory of the model, or of a nested model, may be nondeterministic."""
     for model in _models(model_type, {}):
         for name, field in model.model_fields.items():
             factory = field.default_factory
@@ -121,7 +121,10 @@ def _parts(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - a type expressio
 
 
 def _written_parts(annotation: Any, above: frozenset[Any]) -> Iterator[Any]:  # noqa: ANN401 - a type expression
-    """Yield the types of `_parts`, and the types inside root models, whose values have no name in JSON."""
+    """Yield the types of `_parts`, and the types inside root models, which add no key in JSON.
+
+    `above` are the enclosing root models, which are not entered again.
+    """
     for part in _parts(annotation):
         yield part
         if isinstance(part, type) and issubclass(part, RootModel) and part not in above:
@@ -163,7 +166,7 @@ _MAX_REMEMBERED = 1000
 
 
 class Plain:
-    """Tests whether an instance of a plain model equals its decoded JSON, without decoding the JSON."""
+    """Tests without decoding whether a plain model decodes to itself. Its fields are bool, int, float, str or None."""
 
     __slots__ = ("_fields", "_max_bytes", "_names", "_shapes", "_types")
 
@@ -207,7 +210,7 @@ class Plain:
 
 
 def find_plain(model_type: type[BaseModel]) -> Plain | None:
-    """Return the test for instances of a model, or None if the model is not plain."""
+    """Return the test for models of this type, or None if the type is not plain."""
     schema: Any = model_type.__pydantic_core_schema__
     is_plain = schema["type"] == "model" and not schema.get("root_model") and _only_checks(schema)
     types = {name: _types(field) for name, field in schema["schema"]["fields"].items()} if is_plain else {}
@@ -249,7 +252,7 @@ _LIMITS = {"allow_inf_nan", "choices", "cls", "computed_fields", "config", "cust
 
 
 def _only_checks(schema: Any) -> bool:  # noqa: ANN401 - pydantic's schema
-    """Return whether pydantic only validates values by this core schema, and never changes them."""
+    """Return whether pydantic only accepts or rejects values by this core schema, and never changes them."""
     inner = [schema[name] for name in ("schema", "items_schema") if isinstance(schema.get(name), dict)]
     match schema["type"]:
         case "model" if (
@@ -290,7 +293,10 @@ def _may_be_odd(part: Any, config: ConfigDict) -> bool:  # noqa: ANN401 - a type
 def _find_odd(
     model_type: type[BaseModel], models: Collection[type[BaseModel]], parts: set[Any]
 ) -> dict[type, tuple[int, tuple[str, ...]]]:
-    """Return, by model, the number of fields and the names of fields that JSON may change. Empty if all may change."""
+    """Return, by model, the number of its fields and the names of those whose values JSON may change.
+
+    The dict is empty if JSON may change any field.
+    """
     enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
     if (
         not _only_checks(model_type.__pydantic_core_schema__)
@@ -309,7 +315,7 @@ def _find_odd(
 
 
 def _exact(value: Any) -> Any:  # noqa: ANN401 - any field value
-    """Return a key that is equal for two values only if a handler cannot distinguish them."""
+    """Return a key to compare values: keys are equal only if a handler cannot distinguish the values."""
     match value:
         case BaseModel():
             return type(value), tuple((name, _exact(item)) for name, item in value.__dict__.items())
@@ -374,7 +380,7 @@ class Codec(Generic[M]):
 
     `encode` returns JSON. Fields are in declared order, and sets are sorted by the bytes of their members. `encode`
     raises `CodecError` for unknown or missing fields, which `model_copy(update=...)` allows, and for a model that does
-    not decode to itself. `decode` raises pydantic's `ValidationError`. `plain` is None unless the type is plain.
+    not decode to itself. `decode` raises pydantic's `ValidationError`. `plain` is the test of `find_plain`, or None.
     `exact` writes the Decimals in a body as text with all digits; it is None if the type has no Decimals.
     """
 
@@ -424,7 +430,7 @@ class Codec(Generic[M]):
         return encoded if self._comes_back(model) else self.canonical(model, encoded)[1]
 
     def _comes_back(self, value: Any) -> bool:  # noqa: ANN401 - any field value
-        """Return whether a value certainly decodes to itself. If not, the decoded value must be compared."""
+        """Return whether a value certainly decodes to itself. If False, the caller must decode and compare it."""
         kind = type(value)
         if kind in _CERTAIN and kind is not float:
             return True
@@ -573,10 +579,10 @@ def unpack(
     unicode_errors: str | None = None,
     strict_map_key: bool = True,
 ) -> Any:  # noqa: ANN401 - any value that msgpack knows
-    """Unpack untrusted msgpack in bounded memory. `most` limits the items of each array or map, and saves a pass.
+    """Unpack untrusted msgpack in bounded memory. The options other than `most` are msgpack's.
 
-    Raises `ValueError` or `TypeError`, and errors of msgpack such as `UnpackException`, for data that is invalid or too
-    large.
+    `most` limits the items of each array or map. Without `most`, large data is scanned before it is unpacked. Raises
+    `ValueError`, `TypeError` or an error of msgpack, such as `UnpackException`, for data that is invalid or too large.
     """
     containers = items = 0
 

@@ -51,7 +51,7 @@ class NewDocument(NamedTuple):
 
 
 def new_document(content: object, media_type: str, name: str) -> NewDocument:
-    """Return a document with its reference. Raises `DocumentError` unless the content is bytes."""
+    """Return a document with its reference. `name` is its path. Raises `DocumentError` unless `content` is bytes."""
     if not isinstance(content, bytes):
         raise DocumentError(f"store_document() takes bytes for {name}, not a {type(content).__name__}.")
     digest = sha256(content).hexdigest()
@@ -94,7 +94,7 @@ class Context:
     - `draw_key`: the secret of a table whose draws are keyed; None if draws are not keyed.
     - `room`: the limits of outputs; None if there are none.
 
-    `exceeded` is the error if the handler exceeded the limits of outputs or of time.
+    `exceeded` is the error if the handler exceeded the limits of outputs or of time, otherwise None.
     """
 
     __slots__ = ("_business_id", "_guids", "_headers", "_message_id", "_now", "_place", "_random", "_recorded", "_room",
@@ -192,7 +192,7 @@ class Context:
         name ends in it. The reference is recorded with the version.
 
         Raises `DocumentError` for an invalid name or media type, content that is not bytes, and more than 100 documents
-        or 64 MiB for the message; `CaptureError` for a repeated name.
+        or 64 MiB for the message. Raises `CaptureError` for a repeated name.
         """
         _check_name(name, "a plain file name such as 'invoice.pdf'")
         if "/" in name or "\\" in name or name in {".", ".."}:
@@ -215,8 +215,8 @@ class Context:
     def publish(self, message: Message, *, headers: Mapping[str, str] | None = None) -> None:
         """Publish a message once the next state is stored. The id of the output is derived from the handled message.
 
-        Raises `PublishError` if the argument is not a `Message`, if headers are not str, or over the limits of outputs;
-        `CodecError` for a message that cannot be encoded.
+        Raises `PublishError` if `message` is not a `Message`, headers are not str, or the outputs exceed their limits.
+        Raises `CodecError` for a message that cannot be encoded.
         """
         if not isinstance(message, Message):
             raise PublishError(f"publish() takes a Message, not a {type(message).__name__}.")

@@ -36,7 +36,7 @@ _FEW = 5
 
 
 class Seed:
-    """The source of all draws for one message in one handler. `key` is the secret of a table, None for plain draws."""
+    """The source of all draws for one message in one handler. `key` is the secret of keyed draws, or None."""
 
     __slots__ = ("_key", "_prefix")  # one for each message
 
@@ -45,7 +45,7 @@ class Seed:
         self._key = key
 
     def draw(self, kind: str, counter: int) -> bytes:
-        """Return the 32 bytes of draw number `counter`, from 0, of a kind."""
+        """Return the 32 bytes of a draw. Each kind, such as "guid", has its own counter, from 0."""
         drawn = self._prefix + _suffix(kind, counter)
         return sha256(drawn).digest() if self._key is None else hmac.digest(self._key, drawn, "sha256")
 
@@ -210,13 +210,13 @@ for _name, _method in vars(random.Random).items():
 
 @lru_cache(maxsize=64)
 def _stream_prefix(handler: str, business_id: str) -> bytes:
-    """Return the hash input of a stream. Cached, as a worker handles many messages of a stream in a row."""
+    """Return a stream's part of the hash input. Cached, as a worker handles many messages of a stream in a row."""
     return _with_length(handler) + _with_length(business_id)
 
 
 @lru_cache(maxsize=1024)
 def _suffix(kind: str, counter: int) -> bytes:
-    """Return the hash input of a kind and counter. Cached: most draws are among the first few of their kind."""
+    """Return the part of the hash input for a draw. Cached: most draws are among the first few of their kind."""
     return _with_length(kind) + counter.to_bytes(8, "big")
 
 

@@ -91,7 +91,10 @@ _RUN = "_guard_method.<locals>.run"  # the function that runs a handler's method
 
 
 def check(call: str, instead: str) -> None:
-    """Raise `NondeterminismError` if this thread runs a handler. Captured values, imports and logging are exempt."""
+    """Raise `NondeterminismError` if this thread runs a handler. Captured values, imports and logging are exempt.
+
+    The error names `call`, or the public function that made the call, and the alternative `instead`.
+    """
     violations = running.get(get_ident())
     if violations is None:
         return
@@ -168,7 +171,7 @@ class _Proxy(type):
 
 
 class _Constructor(metaclass=_Proxy):
-    """The base of proxies. Calls and pydantic construct instances of the original, since a proxy has no instances."""
+    """The base of proxies. A proxy has no instances: a call, or validation by pydantic, gives one of the original."""
 
     def __new__(cls, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own, of no subclass
         return cls.live()(*args, **named)
@@ -179,7 +182,10 @@ class _Constructor(metaclass=_Proxy):
 
 
 def _guarded_method(name: str, instead: str, pure_with: int = sys.maxsize) -> Any:  # noqa: ANN401 - Python's own
-    """Return a class method with a guard. With `pure_with` arguments, none of which is None, it is not guarded."""
+    """Return a class method that calls the original method under guard. `instead` is the alternative for the error.
+
+    Calls with at least `pure_with` arguments, none of which is None, are deterministic and allowed.
+    """
 
     def call(cls: Any, /, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own
         if _is_impure(pure_with, args, named):
@@ -320,7 +326,7 @@ class GuardedApp(App):
 
 
 def guarded(app: App) -> App:
-    """Return a copy of the app whose handlers run under guard. docs/testing.md tells the cost."""
+    """Return a copy of the app whose handlers run under guard. docs/testing.md states the cost."""
     if isinstance(app, GuardedApp):
         return app
     return GuardedApp(*app.handler_types, name=app.name).keyed(app.draw_key)
@@ -341,7 +347,7 @@ def _guard_routes(definition: HandlerDefinition) -> None:
 
 
 def _guard_method(method: Callable[..., Any], before: Callable[[], None]) -> Callable[..., Any]:
-    """Return the method under guard. It raises the first violation even if the original method catches the error."""
+    """Return the method under guard. Each call runs `before`, and raises the first violation even if it was caught."""
 
     @functools.wraps(method)
     def run(state: Any, message: Any, context: Any) -> Any:  # noqa: ANN401 - a handler's own

@@ -15,7 +15,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def stable_name(name: str, owner: str) -> str:
-    """Return `name`. Raises `AppError` about `owner` if the name is invalid in keys and on the wire."""
+    """Return `name`. Raises `AppError`, which names `owner`, if the name is invalid in keys and on the wire."""
     if not NAME.fullmatch(name):
         raise AppError(f"{owner} is named {name!r}: use ASCII letters, digits and _, and no digit first.")
     return name
@@ -111,7 +111,10 @@ class StateCodec(Codec[State]):
             raise AppError(f"{name} has schema version {self.version}: {advice}.")
 
     def upcast(self, data: bytes, version: int) -> bytes:
-        """Convert stored JSON to the current schema version. Raises `CodecError` if that is impossible."""
+        """Convert stored JSON to the current schema version.
+
+        Raises `CodecError` if `version` is newer, or an upcaster is missing, fails or gives an invalid state.
+        """
         if version == self.version:
             return data
         name = self.model_type.__name__

@@ -33,7 +33,7 @@ _RECURSION = 6000  # each followed call takes a dozen of Python's own
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A file to check. All its handlers, states and messages are checked, or only the named classes."""
+    """A file to check. All its handlers, states and messages are checked, or only `classes` if given."""
 
     path: Path
     classes: frozenset[str] | None = None
@@ -49,7 +49,7 @@ class Report:
     files: int
 
     def document(self) -> dict[str, Any]:
-        """Return the report as it is written as JSON."""
+        """Return the report in its JSON form."""
         findings, notes = ([each.document() for each in some] for some in (self.findings, self.notes))
         return {"findings": findings, "notes": notes, "handlers": self.handlers, "files": self.files}
 
@@ -155,7 +155,10 @@ _COMMENT = re.compile(
 
 
 def _silence(module: SourceModule, findings: list[Finding], checked: list[ast.ClassDef]) -> Iterator[Finding]:
-    """Yield the findings that no `noqa` comment silences, and a finding for each unused or unexplained comment."""
+    """Yield the findings that no `noqa` comment silences, and a finding for each unused or unexplained comment.
+
+    Only comments inside the `checked` classes are reported as unused.
+    """
     comments: dict[int, tuple[int, list[str], str]] = {}
     for token in tokenize.generate_tokens(io.StringIO(module.text).readline) if findings or checked else ():
         if token.type == tokenize.COMMENT and (match := _COMMENT.search(token.string)):

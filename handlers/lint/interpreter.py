@@ -28,7 +28,7 @@ _RECORDED = {values.Attribute(Instance(values.CONTEXT), name) for name in ("capt
 
 
 class Interpreter(Scope):
-    """A scope whose source is followed. Each kind of expression and statement is a case, or has a method."""
+    """An abstract interpreter: it follows statements and calls, and evaluates expressions to their possible values."""
 
     def evaluate(self, node: ast.expr) -> Value:  # noqa: C901, PLR0911, PLR0912 - one table of cases
         match node:

@@ -18,7 +18,7 @@ def check_iteration(value: Value, node: ast.AST, scope: Scope) -> None:
 
 
 def check_text(value: Value, node: ast.AST, scope: Scope) -> None:
-    """Report the conversion of a set, or of an object that holds a set, to text."""
+    """Report at `node` that `value` is converted to text, if it may be a set or hold one."""
     if values.has_type(value, "set", "frozenset") or any(map(_holds_set, value)):
         scope.report("CM703", node)
 
@@ -97,7 +97,7 @@ _OPERATORS: dict[type[ast.AST], str] = {
 
 
 def call_special(value: Value, names: tuple[str, ...], node: ast.AST, *given: Value) -> Value:
-    """Follow the first of these methods that a user's object has. Return the possible results."""
+    """Follow a call of the first method in `names` that a user's object has. Return the possible results."""
     results: list[Value] = []
     for option in (each for each in value if isinstance(each, Instance)):
         class_ = values.class_of(option)
@@ -208,7 +208,7 @@ def is_indifferent(callee: Value) -> bool:
 
 
 def orderless(node: ast.expr, scope: Scope) -> Value:
-    """Evaluate an expression whose order does not matter. So the expression may convert a set to a list."""
+    """Evaluate an expression whose order does not matter: it breaks no rule by converting a set to a list or tuple."""
     match node:
         case ast.ListComp(elt, generators):
             return scope.evaluate(ast.copy_location(ast.GeneratorExp(elt, generators), node))
@@ -234,7 +234,7 @@ def _broken_by(name: str, arguments: Arguments) -> str | None:
 
 
 def _broken_order(name: str, receiver: Value, arguments: Arguments) -> str | None:
-    """Return the code of the rule that a call breaks if it uses the order of a set, or None."""
+    """Return the code of the rule about sets that a call breaks, or None. `receiver` is () if `name` is a function."""
     method, is_own = name.rpartition(".")[2], values.is_unordered(receiver)
     is_given = any(map(values.is_unordered, arguments))
     if is_given and name in _SUMS:
@@ -254,7 +254,7 @@ def _broken_order(name: str, receiver: Value, arguments: Arguments) -> str | Non
 
 
 def _has_ties(key: Value | None) -> bool:
-    """Return whether different members may have the same key. Judges by the form of the key function."""
+    """Return whether different members may have equal keys, judged by the form of the key function (None: no key)."""
     match key:
         case None | (Instance(of="builtins.NoneType"),):
             return False
@@ -451,9 +451,9 @@ _VALIDATORS = listed(
 
 
 def check_model(class_: Class, given: frozenset[str] = frozenset(), *, nested: bool = True) -> None:
-    """Follow the code that may run when a model is decoded. Fields in `given` get no default value.
+    """Follow the code that may run when a model is decoded or constructed.
 
-    If `nested` is set, the code of nested models is followed too.
+    The defaults of fields in `given` are skipped. If `nested` is set, the code of nested models is followed too.
     """
     checker = class_.scope.checker
     key = ("model", class_, given, nested, checker.mode)

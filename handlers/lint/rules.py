@@ -132,7 +132,7 @@ pure | deterministic names in modules whose other names break a rule
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule. The first digit of its code is its group. `is_note`: what breaks the rule is shown as a note."""
+    """A rule. The first digit of its code is its group. If `is_note` is set, its findings are shown as notes."""
 
     code: str
     name: str
@@ -202,7 +202,7 @@ class Finding:
         return f"{location}: {self.code} {note}{rule.name}: {self.what}: {rule.why}; use {rule.instead} instead{way}"
 
     def document(self) -> dict[str, Any]:
-        """Return the finding as it is written as JSON."""
+        """Return the finding, with its rule, in its JSON form."""
         chain = [*self.chain, self.what] if self.chain else []
         return {**asdict(self), **asdict(self.rule), "path": shown(self.path), "chain": chain}
 
@@ -214,7 +214,7 @@ def excerpt(node: ast.AST) -> str:
 
 
 def canonical(name: str) -> str:
-    """Return the name under which `_TABLE` may list a name, such as `os.path.exists` for `posixpath.exists`."""
+    """Return the spelling of a full name that `_TABLE` uses, such as `os.path.exists` for `posixpath.exists`."""
     prefix = _longest(name, _SAME)
     return _SAME[prefix] + name[len(prefix) :] if prefix else name
 

@@ -21,7 +21,7 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """An import of a module, or of an `attribute` of the module. `level` is the number of dots if relative."""
+    """An import of a module, or of an `attribute` of the module. `level` is the number of leading dots."""
 
     module: str
     attribute: str | None = None
@@ -99,7 +99,7 @@ class SourceModule:
 
 
 class Modules:
-    """The user's modules opened so far, by file."""
+    """Finds and parses the user's modules. `opened` has those parsed so far, by file."""
 
     def __init__(self) -> None:
         self.opened: dict[Path, SourceModule] = {}
@@ -136,12 +136,12 @@ class Modules:
         return self._open_at(origin.joinpath(*rest)) if origin and _is_users(origin) else None
 
     def near(self, module: SourceModule, name: str, level: int) -> SourceModule | None:
-        """Return a module by a relative name, or None. `level` 1 is the folder of `module`."""
+        """Return a module by a relative name, or None if it does not exist. `level` 1 is the folder of `module`."""
         folder = module.path.parents[min(level, len(module.path.parents)) - 1]
         return self._open_at(folder.joinpath(*filter(None, name.split("."))))
 
     def inside(self, module: SourceModule, name: str) -> SourceModule | None:
-        """Return the module `name` in a package or plain folder, or None if there is no such module."""
+        """Return the module `name` in `module`, a package or plain folder, or None if there is no such module."""
         if module.path.name == _PACKAGE:
             return self._open_at(module.path.parent / name)
         return None if module.path.suffix == ".py" else self._open_at(module.path / name)
@@ -175,7 +175,7 @@ def _is_users(path: Path) -> bool:
 
 
 def _origin(name: str) -> Path | None:
-    """Return the path without suffix of a module on Python's path, or None if the module is not written in Python."""
+    """Return the folder of a package on Python's path, or a module's path without suffix. None if not in Python."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError):

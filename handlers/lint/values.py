@@ -138,7 +138,7 @@ class Class:
         return Function(node, self.scope, self, bound)  # a method does not see the names of the class body
 
     def value_of(self, option: Instance | Class, binding: Binding, node: ast.AST) -> Value:
-        """Return the value of an attribute of `option`, a class or instance, from a binding in the class body."""
+        """Return the value that a binding in the class body gives to an attribute of `option`. `node` reads it."""
         if isinstance(binding, FunctionNode):
             marks = self.body_scope.marks(binding)
             receivers: list[Value] = [(replace(option, after=None),)] if isinstance(option, Instance) else []
@@ -195,7 +195,10 @@ def text_of(value: Value | None) -> str | None:
 
 
 def collection(of: str, element: Value = (), item: Value | None = None, parts: Sequence[Value] = ()) -> Value:
-    """Return a built-in collection or iterator. `of` is its type, or "unordered" for an iterator over a set."""
+    """Return a built-in collection or iterator. `of` is its type, or "unordered" for an iterator over a set.
+
+    An iteration gives `element`, and a subscript gives `item`, by default `element`. `parts` are a tuple's members.
+    """
     held = [each for value in (element, item or (), *parts) for each in value]
     depth = 1 + max((getattr(each, "depth", 0) for each in held), default=0)
     if depth > _DEEPEST_NESTING:
@@ -233,7 +236,7 @@ def owner_of(option: Option) -> Owner | None:
 
 
 def fresh(value: Value) -> Value:
-    """Return a value of the same types that has no owner and no literals."""
+    """Return a copy of a value without its owners and literals."""
     return tuple(replace(it, owner=None, literal=None) if isinstance(it, Instance) else it for it in value)
 
 
@@ -349,7 +352,7 @@ class Checker:
     def following(
         self, step: Step | None = None, *, quietly: bool = False, importing: bool = False
     ) -> Iterator[None]:
-        """Context manager that adds a step to the chain. Within the block, reports are off if `quietly` is set.
+        """Context manager that adds a step to the chain. If `quietly` is set, the block reports nothing.
 
         If `importing` is set, findings that are allowed in code that runs on import are not reported.
         """
@@ -427,7 +430,7 @@ class Scope(ABC):
         return name in self.globals or (self.parent is not None and self.parent.is_global(name))
 
     def marks(self, node: ast.AST) -> list[str]:
-        """Return the full names of those decorators of a function or class that libraries define."""
+        """Return the full names of the decorators of a function or class, except those that the user defined."""
         decorators: list[ast.expr] = getattr(node, "decorator_list", [])
         found = (self.quietly(each.func if isinstance(each, ast.Call) else each) for each in decorators)
         return [option.name for value in found for option in value if isinstance(option, External)]
@@ -493,7 +496,7 @@ class Scope(ABC):
         return None
 
     def bound(self, name: str, binding: Binding, owner: Owner) -> Value:
-        """Return the value that one binding gives to a name of this module or class body."""
+        """Return the value that one binding gives to a name of this module or class body. `owner` owns the value."""
         if isinstance(binding, Imported):
             return self.imported(binding)
         if isinstance(binding, ast.ClassDef):

@@ -23,7 +23,7 @@ Scenario = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 class Result(NamedTuple):
-    """The result of one call of a handler."""
+    """The outputs, state and captured values of one call of a handler, or its error."""
 
     error: str | None  # the name of its class
     violation: str | None  # the text of an error of the guard
@@ -73,7 +73,7 @@ def check_determinism(
 
 
 def _run(app: App, number: int, scenario: Scenario, earlier: Sequence[Result] | None = None) -> list[Result]:
-    """Handle the messages of a scenario, and return a result for each.
+    """Handle the messages of a scenario, and return a result for each. Message ids begin with `number`.
 
     If `earlier` has the results of a first run, replay them: each message is handled twice, and has two results.
     """

@@ -41,7 +41,7 @@ class HandlerResult(NamedTuple):
 
 
 def handle(handler: HandlerDefinition, before: bytes, message: Message, context: Context) -> HandlerResult:
-    """Call a handler's newest method for a message. Raises the errors of the method, and the errors of `settle`.
+    """Call a handler's newest method for a message. Raises what the method or `settle` raises.
 
     `before` is the state as JSON.
     """
@@ -318,9 +318,9 @@ class Handled(Generic[S]):
         return self
 
     def redelivered(self, *later: Message) -> Handled[S]:
-        """Expect the same outputs, ids and next state if the message is redelivered after later messages.
+        """Expect the same outputs, headers and next state if the message is redelivered after later messages.
 
-        First, the `later` messages are handled; by default these are all messages so far, under new ids. Then the
+        First, the `later` messages are handled. By default, these are all messages so far, under new ids. Then the
         message is replayed on the version before its own, with the values that were captured the first time.
         """
         __tracebackhide__ = True
@@ -364,9 +364,9 @@ class Handled(Generic[S]):
 class HandlerSpec(Generic[S]):
     """A specification of one handler, for one business object, without a store.
 
-    Each method returns a new specification, so tests may share a beginning. Messages get the ids "1", "2" and so on.
+    Each method returns a new specification, so tests may share a setup. Messages get the ids "1", "2" and so on.
     `context.now` is the beginning of 2026 until `at` sets the time. Raises `AppError` as `App` does, and `SpecError`
-    for messages, states and stubs that the handler cannot get.
+    for messages of another object or type, invalid states, and stubs that a call could not return.
     """
 
     def __init__(self, handler_type: type[Handler[S]]) -> None:
@@ -385,8 +385,8 @@ class HandlerSpec(Generic[S]):
         """Return the recorded version that `consistent fork --case` wrote to a file, as a case to test.
 
         The clock and captured values are the recorded ones, and so are random numbers and guids if draws are plain.
-        `replacing` gets the fields of each state and of the message, and returns them without personal data. It may
-        replace the business id. Raises `SpecError` if the case is from another handler.
+        `replacing` gets the fields of each state and of the message, and returns them without personal data. The
+        business id may be replaced too. Raises `SpecError` if the case is from another handler or message type.
         """
         case, spec = json.loads(Path(path).read_text(encoding="utf-8")), cls(handler_type)
         past, codec = spec._past, spec._past.definition.codec
@@ -413,7 +413,10 @@ class HandlerSpec(Generic[S]):
         return Case(given, message, case["headers"], state("after"))  # type: ignore[arg-type] # S's codec
 
     def at(self, now: datetime) -> HandlerSpec[S]:
-        """Set `context.now` for the next messages. Raises `SpecError` without a time zone, or if time goes back."""
+        """Set `context.now` for the next messages.
+
+        Raises `SpecError` if `now` has no time zone, or is earlier than the time of the messages so far.
+        """
         if now.tzinfo is None:
             raise SpecError(f"at({now!r}) has no time zone: pass one, such as tzinfo=UTC.")
         if self._past.messages and now < self._past.now:
@@ -423,7 +426,7 @@ class HandlerSpec(Generic[S]):
     def drawing(self, *values: Any) -> HandlerSpec[S]:  # noqa: ANN401 - what the handler draws
         """Stub `context.random` for the message of `when`: one value for each call, in order.
 
-        Then `when` raises `SpecError` for a value that the call cannot return, and for a wrong number of values.
+        `when` raises `SpecError` if a call cannot return its value, or if there are too few or too many values.
         """
         return self._with(self._past, replace(self._stubs, draws=values))
 
@@ -439,7 +442,7 @@ class HandlerSpec(Generic[S]):
         return self._with(self._past, replace(self._stubs, captured=values))
 
     def given(self, *messages: Message, state: S | None = None) -> HandlerSpec[S]:
-        """Start from a state, by default the current state, and handle messages. Raises `SpecError` if one fails."""
+        """Handle messages from a state, by default the current state. Raises `SpecError` if the handler fails."""
         past = self._past if state is None else replace(self._past, state=self._past.encoded(state))
         for message in messages:
             context = past.context(message)
@@ -470,7 +473,7 @@ class HandlerSpec(Generic[S]):
 
 
 class Case(NamedTuple, Generic[S]):
-    """A recorded version as a specification. `HandlerSpec.from_export` reads it."""
+    """A recorded version as a test: the specification before the message, the message, and the recorded next state."""
 
     given: HandlerSpec[S]
     message: Message

@@ -35,9 +35,10 @@ _MOST_MESSAGES = 6
 def scenarios(
     app: App, examples: int, seed: int, given: Mapping[type[Message], Strategy]
 ) -> list[tuple[str, str, tuple[tuple[str, str], ...]]]:
-    """Generate `examples` scenarios for the handlers of an app. The same seed generates the same scenarios.
+    """Generate up to `examples` scenarios for the handlers of an app. The same seed generates the same scenarios.
 
-    `given` has the user's strategies for message types. Raises `SpecError` if no valid messages are generated.
+    A scenario is a handler's name, a business id, and messages as pairs of type name and JSON body. `given` has the
+    user's strategies for message types. Raises `SpecError` if no valid messages are generated.
     """
     generated: list[tuple[str, str, tuple[tuple[str, str], ...]]] = []
 
