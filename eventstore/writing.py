@@ -124,7 +124,7 @@ async def set_properties(stream: StreamT, own: Properties, includes: Iterable[In
 
 
 async def append(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
-    """Append to the stream as last read or, if `expected` is given, as it is now. Raises as `Stream.write` does."""
+    """Append to the stream as last read or, if `expected` is given, to the current one. Raises as `Stream.write` does."""
     if expected is None:
         return await _append_to(draft, target)
     # A write that can never fit costs no request.
@@ -219,7 +219,7 @@ async def _version_of(partition: Partition, event: EventData) -> int | None:
 
 
 def same_values(stored: Properties, given: Properties) -> bool:
-    """Return whether stored properties are equal, in type and bits, to what a write stores for the given ones."""
+    """Return whether stored properties equal, in type and bits, the values that a write stores for the given ones."""
 
     def bits(value: Value) -> tuple[type, Value]:
         return type(value), struct.pack("<d", value) if isinstance(value, float) else value
@@ -260,7 +260,7 @@ async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
 
 
 async def _rows_below(partition: Partition, version: int) -> list[str]:
-    """Return the row keys of the events before a version and of their ids, including those that a crash left."""
+    """Return the row keys of the events before a version and of their ids, including rows that a crash left."""
     events = await _event_rows(partition, 1, version - 1, ())
     return [row.row_key for row in events] + await _ids_below(partition, version)
 

@@ -228,7 +228,7 @@ class CallInterceptor:
     """Runs the calls of handlers and of messages' validators. Subclasses in `runtime.supervision` add time limits."""
 
     def method(self, method: Method) -> Method:
-        """Return the function to call in place of a handler's method: here the method itself."""
+        """Return the function to call instead of a handler's method: here the method itself."""
         return method
 
     def call(self, run: Callable[[], T], under_way: Callable[[], Context | None]) -> T:  # noqa: ARG002 - for others
@@ -324,7 +324,7 @@ def settle(  # noqa: PLR0917 - called for each message: by position, which is fa
     returned: Any,  # noqa: ANN401 - what the user's code returned
     context: Context,
 ) -> tuple[State, bytes]:
-    """Check what a method returned. Return the next state as storage will return it, and its JSON.
+    """Check the return value of a method. Return the next state as storage will return it, and its JSON.
 
     `values` are the fields of `state` before the call, and `before` is its JSON. Raises `InputStateChangedError` if the
     method mutated `state`, `CodecError` for an invalid next state, and the error in `context.exceeded`.

@@ -478,7 +478,7 @@ class Codec(Generic[M]):
         """Return the model that storage will return for `model`, and the bytes to store. `encoded` is from `write`.
 
         Values that were not validated are converted as pydantic would convert them, such as 1.0 in a field of type int,
-        or a list in place of a tuple. Raises `CodecError` for an invalid value, and for a model that does not decode to
+        or a list instead of a tuple. Raises `CodecError` for an invalid value, and for a model that does not decode to
         itself.
         """
         back = self.reread(encoded)

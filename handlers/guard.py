@@ -184,7 +184,7 @@ class _Constructor(metaclass=_Proxy):
 def _guarded_method(name: str, instead: str, pure_with: int = sys.maxsize) -> Any:  # noqa: ANN401 - Python's own
     """Return a class method that calls the original method under guard. `instead` is the alternative for the error.
 
-    Calls with at least `pure_with` arguments, none of which is None, are deterministic and allowed.
+    Calls with at least `pure_with` arguments, all of them not None, are deterministic and allowed.
     """
 
     def call(cls: Any, /, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own

@@ -90,7 +90,7 @@ def unpack_some(
 ) -> dict[str, Value]:
     """Return the selected properties. `read_large(along, n)` returns the first `n` bytes of the large part.
 
-    `along` is what was read in place of the large part: its beginning, its location or the whole.
+    `along` was read instead of the large part: its beginning, its location or the whole.
     """
     properties, lengths = unpack_small(small)
     end = needed = 0

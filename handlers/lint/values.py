@@ -430,7 +430,7 @@ class Scope(ABC):
         return name in self.globals or (self.parent is not None and self.parent.is_global(name))
 
     def marks(self, node: ast.AST) -> list[str]:
-        """Return the full names of the decorators of a function or class, except those that the user defined."""
+        """Return the full names of the decorators of a function or class, except decorators that the user defined."""
         decorators: list[ast.expr] = getattr(node, "decorator_list", [])
         found = (self.quietly(each.func if isinstance(each, ast.Call) else each) for each in decorators)
         return [option.name for value in found for option in value if isinstance(option, External)]

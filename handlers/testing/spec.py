@@ -41,7 +41,7 @@ class HandlerResult(NamedTuple):
 
 
 def handle(handler: HandlerDefinition, before: bytes, message: Message, context: Context) -> HandlerResult:
-    """Call a handler's newest method for a message. Raises what the method or `settle` raises.
+    """Call a handler's newest method for a message. Raises the errors of the method and of `settle`.
 
     `before` is the state as JSON.
     """
