@@ -124,7 +124,7 @@ async def set_properties(stream: StreamT, own: Properties, includes: Iterable[In
 
 
 async def append(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
-    """Append to the stream as last read or, if `expected` is given, to the current one. Raises as `Stream.write` does."""
+    """Append to the stream as last read or, with `expected`, to the current stream. Raises as `Stream.write` does."""
     if expected is None:
         return await _append_to(draft, target)
     # A write that can never fit costs no request.

@@ -49,7 +49,7 @@ class Topics:
     own: Mapping[str, str]  # the parameters that are not for librdkafka
 
     @classmethod
-    def read(cls, url: str, form: str, names: Collection[str], seconds: float) -> Topics:
+    def read(cls, url: str, form: str, names: Collection[str]) -> Topics:
         """Parse a URL. Parameters in `names` become `own`, others settings. If invalid, raises `UsageError(form)`."""
         try:
             parts = urlsplit(url)
@@ -57,8 +57,7 @@ class Topics:
             raise UsageError(form) from None
         given = dict(parse_qsl(parts.query))
         own = {name: given.pop(name) for name in names if name in given}
-        options = TargetOptions(timeout=timedelta(seconds=seconds))
-        cluster = KafkaTarget(f"kafka://{parts.netloc}?{urlencode(given)}", options)
+        cluster = KafkaTarget(f"kafka://{parts.netloc}?{urlencode(given)}", TargetOptions())
         topics = list(filter(None, parts.path.strip("/").split(",")))
         return cls(cluster.name, topics, cluster.settings, own)
 

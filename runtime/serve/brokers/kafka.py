@@ -61,7 +61,7 @@ _OF_PRODUCERS = ("transaction.timeout.ms", "linger.ms", "compression.type")
 
 
 def _parsed(url: str) -> Topics:
-    return Topics.read(url, _FORM, ("group",), _SECONDS)
+    return Topics.read(url, _FORM, ("group",))
 
 
 class KafkaSource:

@@ -108,7 +108,7 @@ class KafkaLog:
     """The topics in a URL, as a log. Raises `UsageError` for an invalid URL, and `LogError` for Kafka errors."""
 
     def __init__(self, url: str, decoding: Decoding = AS_JSON) -> None:
-        self.place = Topics.read(resolved(url), _FORM, ("from", "to", "max"), _SECONDS)
+        self.place = Topics.read(resolved(url), _FORM, ("from", "to", "max"))
         if not self.place.topics or not self.place.own.get("max", "1").isdecimal():
             raise UsageError(_FORM)
         self.decoding = decoding
