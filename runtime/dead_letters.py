@@ -118,7 +118,7 @@ class TableLetters:
         self._added: set[str] = set()
 
     async def keep(self, outcomes: Sequence[Outcome]) -> None:
-        """Store the dead letters among outcomes. Costs one request for every 100, and two for each one that exists."""
+        """Store the dead letters among outcomes. Costs one request for every 100, and two for each existing one."""
         rows: dict[str, Row] = {}
         for outcome in outcomes:
             key = row_key(outcome.handler, outcome.envelope)
@@ -178,7 +178,7 @@ def check_letter(row: Row) -> None:
 
 
 async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
-    """Yield the selected dead letters that have no stream. Costs one request for every 1,000 of them."""
+    """Yield the selected dead letters that have no stream. Costs one request for every 1,000, selected or not."""
     if selection.stream is not None:
         return
     async for row in stored.rows_between(table, PARTITION, _FIRST, _LAST):
@@ -192,8 +192,8 @@ async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[
 async def letters_of_message(table: Table, message: Envelope, handlers: Collection[str]) -> list[FoundLetter]:
     """Return the dead letters of a message that have no stream: at most one for each handler and one without a handler.
 
-    Without an exact match, returns the oldest letter with the message id, as the body may have been edited. Costs one
-    request for every 1,000 letters.
+    If no letter has the same content, the oldest one with the message id is taken, as the body may have been edited.
+    Costs one request for every 1,000 letters.
     """
     id_, exact = id_key(message.message_id or ""), {row_key(name, message) for name in (None, *handlers)}
     meant: dict[str | None, FoundLetter] = {}
@@ -223,7 +223,7 @@ def _properties(handler: str | None, letter: Letter) -> dict[str, Value]:
 
 
 def in_transactions(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Split rows, in order, into lists that fit into one transaction of any store."""
+    """Split rows, in order, into lists of one partition that fit into one transaction of any store."""
     part: list[Row] = []
     size = 0
     for row in rows:
@@ -268,7 +268,7 @@ async def find_letters(table: Table, selection: Selection) -> AsyncIterator[Foun
 
 
 async def streams_with_letters(table: Table, selection: Selection) -> AsyncIterator[StreamLetters]:
-    """Yield the selected streams and entities with waiting or dropped dead letters."""
+    """Yield streams and entities with waiting or dropped dead letters. Only stream and handler of `selection` count."""
     async for key, properties, is_entity in _holders(table, selection):
         waiting = beyond_limit = 0
         with (
@@ -357,7 +357,7 @@ Line = Mapping[str, Any]  # a letter as JSON, for an export that is edited and r
 
 
 def describe_letter(found: FoundLetter) -> dict[str, Any]:
-    """Return a dead letter as JSON: the columns of a message log, then its rejection. A `packed` body is in hex."""
+    """Return the JSON form of a dead letter: columns of a message log, then the rejection. A binary body is in hex."""
     letter = found.letter
     envelope = letter.envelope or Envelope(letter.message_id, "", "")
     body, enqueued_at = envelope.body, envelope.enqueued_at
@@ -392,7 +392,7 @@ def to_line(letter: FoundLetter) -> str:
 
 
 class Edits:
-    """The edited lines of an export, by handler, stream and letter. Raises `UsageError` if a line is invalid."""
+    """The lines of an edited export of dead letters, one for each letter. Raises `UsageError` if a line is invalid."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines: dict[tuple[str, ...], Line] = {}
@@ -414,7 +414,7 @@ class Edits:
         return len(self._lines)
 
     def has(self, letter: FoundLetter) -> bool:
-        """Return whether a dead letter has a line."""
+        """Return whether there is a line for a dead letter."""
         return _key_of(letter) in self._lines
 
     def mended(self, found: FoundLetter) -> Envelope | None:
@@ -455,7 +455,7 @@ class Edits:
 
 
 class RedriveRequest(NamedTuple):
-    """The dead letters to redrive, and their edits. `only_edited`: skip letters without a line."""
+    """The dead letters to redrive, and their edits. `only_edited`: skip letters that `edits` lacks."""
 
     selection: Selection
     edits: Edits
@@ -491,7 +491,7 @@ def _editable(body: str) -> Line | str:
 
 
 def _mended(envelope: Envelope, shown: Line, line: Line) -> Envelope:
-    """Return a delivery with the fields of a line that differ from the exported fields."""
+    """Return a delivery with the fields of an edited line that differ from the exported line, `shown`."""
     changed = {name: line[name] for name in Envelope._fields if name in line and line[name] != shown[name]}
     if isinstance(envelope.body, str) and isinstance(line.get("body"), dict):
         before = _editable(envelope.body)

@@ -121,7 +121,10 @@ async def publish_all(table: Table, publish: Publish, outputs: Iterable[Output])
 
 
 class Refusals:
-    """The dead letters of one stream while its deliveries are decided. Each change has the position of its delivery."""
+    """The dead letters of one stream while its deliveries are decided.
+
+    Each change has the position of its delivery, as a commit may store only the changes of the first deliveries.
+    """
 
     def __init__(self, letters: Letters, batch: BatchContext, numbers: Sequence[int] | None = None) -> None:
         self._before = letters
@@ -143,7 +146,7 @@ class Refusals:
         return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
 
     def refusal(self, position: int, message: Prepared, *, waits: bool = True) -> Outcome | None:
-        """Return the outcome of a new message that a dead letter rejects, or `None`. `waits`: allow holding it back."""
+        """Return a rejection if a new message has a dead letter or, with `waits`, is parked behind one. Or `None`."""
         if not self.kept:
             return None
         own = self._own(position, message.key, message.fingerprint)
@@ -236,7 +239,7 @@ class Refusals:
         ]
 
     def beyond_limit(self, decided: int) -> int:
-        """Return how many of the first `decided` deliveries were rejected without keeping a dead letter."""
+        """Return how many dead letters of the first `decided` deliveries exceed a limit, and lost their messages."""
         return sum(position < decided for position in self._beyond_limit)
 
     def _may_be_attempted_again(self, letter: Letter) -> bool:
@@ -253,21 +256,21 @@ class Refusals:
         return None if number is None else self.kept.get(number)
 
     def _decides(self, letter: Letter) -> bool:
-        """Return whether a dead letter applies to this batch. One beyond the limit applies only to its own batch."""
+        """Return whether a dead letter affects this batch. A letter beyond the limit affects only its own batch."""
         return letter.state is not LetterState.BEYOND_LIMIT or self._is_ours(letter)
 
     def _is_ours(self, letter: Letter) -> bool:
         return self._batch.is_ours(letter.batch, letter.batch_number)
 
     def _is_redriven(self, letter: Letter) -> bool:
-        """Return whether a dead letter is to be handled again. False if the batch that rejected it may run again."""
+        """Return whether this redrive handles a dead letter. False if this redrive or an open batch rejected it."""
         batch = self._batch
         if not batch.is_redrive or not letter.waits or self._is_ours(letter):
             return False
         return batch.is_finished(letter.batch, letter.batch_number)
 
     def _own(self, position: int, key: IdKey, content: bytes) -> Letter | None:
-        """Return the dead letter of a delivery, or `None`. A redrive ignores the body, which may have been edited."""
+        """Return the dead letter of a delivery, or `None`. A redrive ignores the body, as it may have been edited."""
         named = None if self._given is None else self.kept.get(self._given[position])
         found = named or self._find(key, content)
         if found is not None or self._given is not None or not self._batch.is_redrive:
@@ -296,7 +299,7 @@ class Refusals:
 
 
 def decided_before(refusals: Refusals, position: int, message: Prepared, refused: Outcome) -> Outcome:
-    """Return `refused`, except that an earlier dead letter of the delivery replaces a new `id_reused`."""
+    """Return `refused` or, if it is `id_reused` and the delivery has a stored dead letter, that letter's outcome."""
     if refused.reason is not Reason.ID_REUSED:
         return refused
     return refusals.refusal(position, message, waits=False) or refused

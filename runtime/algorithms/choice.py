@@ -32,7 +32,10 @@ class BatchAlgorithm(Protocol):
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
     ) -> Sequence[Outcome]:
-        """Handle the deliveries of one stream in order. Return an outcome for each."""
+        """Handle the deliveries of one stream in order. Return an outcome for each.
+
+        `seen`: facts about earlier deliveries of the stream in this batch.
+        """
 
 
 async def published_by_nobody(_: Output) -> None:
@@ -42,7 +45,7 @@ async def published_by_nobody(_: Output) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """The dependencies of algorithms. The stores of ids and tokens default to `table`."""
+    """What `make_algorithms` needs. Without a separate store, ids and tokens are stored in `table`."""
 
     app: App
     table: Table  # of states
@@ -101,7 +104,7 @@ def _make_state_based(given: Dependencies) -> dict[str, StateBased]:
 
 
 def described_algorithm(name: str, place: tuple[str, str] | None) -> str:
-    """Return the description of an algorithm that the ledger records.
+    """Return the text that identifies an algorithm in the ledger.
 
     `place`: URL and name of the table of ids or tokens, if that is not the table of states.
     """

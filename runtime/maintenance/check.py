@@ -52,7 +52,7 @@ class Checked:
     repaired: list[Fault] = field(default_factory=list)
 
     def add(self, faults: Sequence[Fault], *, repaired: bool = False) -> None:
-        """Add the faults of a partition."""
+        """Add the faults of a partition to the remaining or, if `repaired`, to the repaired faults."""
         if repaired:
             self.repaired += faults[: MOST_FAULTS - len(self.repaired)]
             self.mended += len(faults)
@@ -61,7 +61,7 @@ class Checked:
             self.damaged += len(faults)
 
     def update(self, other: Checked) -> None:
-        """Add the result of another range."""
+        """Add the result of another key range."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -71,13 +71,13 @@ class Checked:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Checked:
-        """Parse a result of `document`."""
+        """Make an instance from what `document` returned."""
         faults, repaired = ([Fault(**each) for each in document[name]] for name in ("faults", "repaired"))
         return cls(**{**document, "faults": faults, "repaired": repaired})
 
 
 async def check_table(table: Table, keys: KeyRange = _ALL, *, repair: bool = False) -> Checked:
-    """Check a key range, and repair derived rows if `repair` is set.
+    """Check the rows of a key range. `repair`: rebuild the derived rows of partitions that have no other faults.
 
     Costs one request for every 1,000 rows or 4 MiB, and three or more per corrupt partition.
     """
@@ -99,7 +99,7 @@ async def check_table(table: Table, keys: KeyRange = _ALL, *, repair: bool = Fal
 
 
 async def _finish(table: Table, check: _PartitionCheck, checked: Checked, *, repair: bool) -> None:
-    """Add the faults that a second read confirms, as the partition may have changed during the first read."""
+    """Repair and add the faults that a second read confirms. The partition may have changed since the first read."""
     faults = check.compared()
     checked.streams += isinstance(check.of_object, StreamCheck)
     if not faults:
@@ -122,7 +122,7 @@ async def _finish(table: Table, check: _PartitionCheck, checked: Checked, *, rep
 
 
 async def _rebuild(table: Table, check: _PartitionCheck) -> bool:
-    """Write the rebuilt rows. Return whether that succeeded, which a concurrent write prevents."""
+    """Write the rebuilt rows. Return False if a concurrent write or their size prevented that."""
     rebuilt, guard = check.rebuilt, check.guard
     kept: Properties = {}
     if guard is not None:
@@ -173,7 +173,7 @@ class _PartitionCheck(RowsCheck):
         check_row(row)
 
     def compared(self) -> list[Fault]:
-        """Return all faults, after all rows were added."""
+        """Compare the rows with each other, and return all faults. Call this after adding all rows."""
         if self.of_object is None:
             return self.faults
         self.of_object.compare()
@@ -182,7 +182,7 @@ class _PartitionCheck(RowsCheck):
         return [*self.faults, *self.of_object.faults]
 
     def _find_owner(self, row: Row, *, is_separate: bool) -> None:
-        """Report a row whose header or entity is missing."""
+        """Report a row without its header, entity or marker of documents. `is_separate`: it needs no entity."""
         key = row.row_key
         # Other programs may have streams in the table.
         self._is_foreign = self._is_foreign or (key == HEADER and (is_header(row) or is_tombstone(row)))
@@ -341,7 +341,7 @@ def _typed(properties: Properties) -> dict[str, tuple[type, Value]]:
 
 
 class _PublishingCheck(RowsCheck):
-    """Checks that each slice and record belongs to a publication. Its faults cannot be repaired."""
+    """Checks that each slice and record belongs to a publication. These faults cannot be repaired."""
 
     def __init__(self) -> None:
         super().__init__(records.PARTITION)
@@ -428,7 +428,10 @@ _SEPARATE: Mapping[str, tuple[Callable[[Row], object], str, str]] = {
 
 
 async def _orphaned_tokens(table: Table, used: Sequence[Row]) -> list[Fault]:
-    """Return used tokens that no entity will delete. Costs one request for every 1,000 entities and one per fault."""
+    """Return a fault for each used token that no entity will delete.
+
+    Costs one request for every 1,000 entities, and one per fault.
+    """
     if not used:
         return []
     incoming, handlers, unknown = set[stores.Token](), set[str](), set[str]()

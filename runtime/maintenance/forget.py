@@ -40,7 +40,7 @@ class Tables(NamedTuple):
 
     @property
     def each(self) -> list[Table]:
-        """The distinct tables among the three."""
+        """The tables, without repetitions."""
         return list({id(table): table for table in self}.values())
 
 
@@ -82,7 +82,7 @@ async def read_object(table: Table, handler: str, business_id: str) -> BusinessO
 
 
 async def rows_of(table: Table, key: str) -> AsyncIterator[Sequence[Row]]:
-    """Yield pages of an object's row keys, without tombstones and registrations. Costs one request for every 1,000."""
+    """Yield pages of an object's rows except header, entity and registrations. Costs one request for every 1,000."""
     kept = {HEADER, ENTITY}
     async for page in pages(partial(table.query, key, "", "\uffff", select=[])):
         yield [row for row in page.rows if row.row_key not in kept and not is_registration(row.row_key)]
@@ -100,9 +100,11 @@ async def forget(
 ) -> bool:
     """Erase an object, leave a tombstone, and return whether the object existed.
 
-    `restart` begins a new history, for which messages enqueued up to `now`, or at an unknown time, are too late.
-    Otherwise the tombstone rejects all messages. Costs ten requests, one more for every 99 rows, two per token, and one
-    per document. Raises `UsageError` if a policy holds the object, and `RetriesExhaustedError`.
+    `restart`: begin a new history. Messages enqueued up to `now`, or at an unknown time, are then too late. Otherwise
+    the tombstone rejects all messages. `documents`: the store of the object's documents, if any.
+
+    Costs ten requests, one more for every 99 rows, two per token, and one per document. Raises `UsageError` if a policy
+    holds the object, and `RetriesExhaustedError`.
     """
 
     async def attempt() -> bool:
@@ -132,14 +134,14 @@ async def forget(
 
 
 async def scrub(tables: Tables) -> None:
-    """Remove deleted data from the files of the stores. Raises `StoreUnavailableError`."""
+    """Erase deleted data from the files of stores. Raises `StoreUnavailableError` if another process prevents it."""
     for table in tables.each:
         if isinstance(table, LeavesTraces):
             await table.scrub()
 
 
 class _Erasure:
-    """The steps that erase an object. Its tombstones are its header, its entity, or both.
+    """The steps that erase an object. Its header, its entity or both become its tombstones.
 
     Writes are conditional, and raise `RowError` after a conflict. Another process may finish the erasure, and a new
     history may begin. So rows of the object are deleted in a transaction with `touch`, and rows elsewhere are read
@@ -169,7 +171,7 @@ class _Erasure:
             await self._write(Operation.replace(ENTITY, refusing.properties(), self._entity_etag))
 
     async def delete_elsewhere(self) -> None:
-        """Delete the object's tokens, rules and records of publications."""
+        """Delete the object's tokens, retention rules and publication records."""
         states, (handler, _, business_id) = self._tables.states, self._found.key.partition("-")
         token_store, policies = TokenStore(self._tables.token_store), Policies(states, lambda: self._now)
         tokens = await token_store.find(self._found.tokens)
@@ -196,7 +198,7 @@ class _Erasure:
                 await store.transact(key, [Operation.delete(row.row_key, row.etag) for row in some])
 
     async def delete_documents(self, documents: ListedDocuments, folder: str) -> None:
-        """Give up the attempts that may store documents, and delete the documents in the object's folder."""
+        """Prevent commits of attempts that store documents, and delete the documents in the object's folder."""
         attempts = await registrations_of(self._tables.states, self._found.key)
         await self.touch()
         # An attempt cannot commit any longer, but may still store a document, which a sweep deletes.
@@ -217,14 +219,14 @@ class _Erasure:
                 await self.touch([Operation.delete(row.row_key) for row in some])
 
     async def touch(self, changes: Sequence[Operation] = ()) -> None:
-        """Write a tombstone, and apply other operations to the partition in the same transaction. Costs one request."""
+        """Rewrite a tombstone if it is unchanged, with other changes in the same transaction. Costs one request."""
         row_key, etag = HEADER, self._stream_etag
         if self._found.stream is None:
             row_key, etag = ENTITY, self._entity_etag
         await self._write(Operation.merge(row_key, {"Refuses": True}, etag), *changes)
 
     async def strip(self, tombstone: Tombstone) -> None:
-        """Replace the tombstones by minimal ones. Costs one request."""
+        """Reduce the rows of the tombstones to the data of `tombstone`. Costs one request."""
         changes, entity = [], self._found.entity
         if self._head is not None:
             head = _bare(self._head, tombstone, self._head.horizon or tombstone.at)

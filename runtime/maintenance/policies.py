@@ -85,9 +85,9 @@ class Decision:
 
 
 async def existing(table: Table, scope: Scope) -> Scope:
-    """Return a scope with the stored spelling of its business id. Raises `UsageError` if the table lacks it.
+    """Return a scope with the stored spelling of its business id.
 
-    Costs up to three requests.
+    Raises `UsageError` if the table has no such handler or stream. Costs up to three requests.
     """
     if scope.handler is None:
         return scope
@@ -121,7 +121,7 @@ class Policies:
         return await _read(self._table, _GENERAL, _LAST)
 
     async def has_rules(self) -> bool:
-        """Return whether any policy has rules. Costs one request for every 1,000 holds before the first rules."""
+        """Return whether any policy has rules. Costs one request for every 1,000 policies up to the first rules."""
         async for row in rows_between(self._table, PARTITION, _GENERAL, _LAST):
             if read_policy(row).rules:
                 return True
@@ -145,7 +145,7 @@ class Policies:
         return Policy(scope) if row is None else read_policy(row)
 
     async def change(self, scope: Scope, **changes: object) -> Policy:
-        """Change the rules or the hold of a scope. Costs two requests."""
+        """Change `rules` or `hold` of the policy of a scope, and return the policy. Costs two requests."""
 
         async def attempt() -> Policy:
             try:
@@ -177,7 +177,10 @@ class PolicyReader:
         self._general: Mapping[Scope, Policy] | None = None
 
     async def decide(self, keys: Sequence[str]) -> list[Decision]:
-        """Return the decision for each stream key. Costs one request if all keys are ASCII and close together."""
+        """Return the decision for each stream key.
+
+        Costs one request for every 1,000 policies from the first to the last ASCII key, and one for each other key.
+        """
         if self._general is None:
             general = await _read(self._table, _GENERAL, f"{_GENERAL}{_LAST}")
             self._general = {policy.scope: policy for policy in general}

@@ -68,7 +68,7 @@ class TableCount:
         self._counts[key] = self._counts[key].plus(count) if key in self._counts else count
 
     def document(self) -> list[HandlerCount]:
-        """Return the sums as a JSON document."""
+        """Return the sums as a JSON-serialisable list."""
         return list(self._counts.values())
 
     def merge(self, document: Iterable[Sequence[Any]]) -> None:
@@ -108,14 +108,14 @@ async def count_objects(table: Table, keys: KeyRange = ALL) -> TableCount:
 
 
 async def object_keys(table: Table, prefix: str = "") -> AsyncIterator[str]:
-    """Yield the partition keys of all streams and entities. Costs two requests for every 1,000 objects."""
+    """Yield the partition keys, with `prefix`, of streams and entities. Costs two requests for every 1,000 objects."""
     for row_key in (HEADER, ENTITY):
         async for row in read_range(table, row_key, KeyRange(prefix), ()):
             yield row.partition_key
 
 
 def _of_row(row: Row, first_event: int | None) -> HandlerCount | None:
-    """Count a row, or return None if it has no handler. `first_event`: the first event of the row's stream, if any."""
+    """Count a row, or return None if it has no handler. `first_event`: the oldest event not truncated, if any."""
     if not _may_be_of_handler(row):
         return None
     if row.row_key == ENTITY:

@@ -58,13 +58,14 @@ _LAST = "~"
 
 
 async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) -> int | None:
-    """Switch a table, or the table that replaced it, to another table, or back to the table that it replaced.
+    """Replace table `name` by table `to`, which has reprocessed it, or switch back to `to`, which it replaced.
 
-    Return the number of objects copied, or `None` if the table was switched before. Costs a request for every 1,000
-    objects, and two for each object that is copied or has dead letters. After an interruption, call `switch` again.
+    If another table has replaced `name`, that table is meant. Return the number of objects copied, or `None` if `to`
+    has already replaced `name`. Costs a request for every 1,000 objects, and two for each object that is copied or has
+    dead letters. After an interruption, call `switch` again.
 
     Raises `UsageError` while a batch is open, if messages came in since the reprocessing, and for a switch back after
-    the table has changed. Raises `ConcurrencyConflictError` if a batch begins meanwhile.
+    the table has changed. Raises `ConcurrencyConflictError` if a batch begins during the call.
     """
     asked, (name, old) = name, await open_current(store, name, make=False)
     new = await store.table(to, make=False)
@@ -101,13 +102,13 @@ async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) 
 
 
 def _in_use(of_new: TableSettings, of_old: TableSettings) -> TableSettings:
-    """Return the settings of a table that has replaced another one."""
+    """Return the settings that the new table gets once it has replaced the old one."""
     owner = of_new.owner and of_old.owner and of_old.owner.after(of_new.owner)
     return replace(of_new, owner=owner or of_new.owner, follows=None)
 
 
 async def _store(table: Table, settings: TableSettings, counter: Counter | None = None) -> None:
-    """Store settings, unless the stored settings or the counter have changed since both were read."""
+    """Store settings. Raises `ConcurrencyConflictError` if they or the counter have changed since they were read."""
     operations = [settings.operation()] + ([] if counter is None else [counter.operation()])
     try:
         await table.transact(LEDGER, operations)
@@ -122,7 +123,7 @@ async def _counter(table: Table) -> Counter:
 
 
 async def _contents(table: Table) -> bytes:
-    """Return a digest of the ETags that a batch, a message or a command changes, except for publications."""
+    """Return a digest that changes with each batch, message and command, except for publishing."""
     found = sha256(f"{(await _counter(table)).next}".encode())
     async for header in state_headers(table, _ALL):
         found.update(f"\n{header.partition_key} {header.etag}".encode())
@@ -135,7 +136,8 @@ async def _contents(table: Table) -> bytes:
 async def _copy(old: Table, new: Table, name: str, next_batch: int) -> int:
     """Copy rows that the second table lacks, including objects of handlers that the new app lacks.
 
-    Return the number of objects copied. Raises `UsageError` if the second table does not follow all versions.
+    Return the number of objects copied. Raises `UsageError` if versions were not reprocessed. `next_batch`: the next
+    batch number of the first table.
     """
     owner = (await TableSettings.of(new)).owner
     followed = {stream.key: stream.head async for stream in stream_heads(new, _ALL)}
@@ -208,7 +210,7 @@ async def _copy_runs(history: History, head: Head, runs: Sequence[Run], last: in
 
 
 async def _add_letters(old: Table, new: Table, key: str) -> None:
-    """Add the dead letters that an object of the second table lacks, unless their messages made versions there."""
+    """Copy missing dead letters of an object to the second table, unless their messages have made versions in it."""
     handler, _, business_id = key.partition("-")
     letters = (await letters_of(Partition.exact(old, key))).all
     ids = {each.key for each in letters}
@@ -231,7 +233,7 @@ async def _add_letters(old: Table, new: Table, key: str) -> None:
 
 
 async def _copy_rows(source: Table, target: Table, partition: str, *, is_exact: bool = False) -> None:
-    """Copy the rows of a partition. `is_exact`: delete all other rows. Batches that the target has are not copied."""
+    """Copy the rows of a partition, except batches that `target` has. `is_exact`: delete rows that `source` lacks."""
     there = {row.row_key async for row in rows_between(target, partition, "", _LAST, [])}
     rows = [row async for row in rows_between(source, partition, "", _LAST)]
     if partition == LEDGER:
@@ -245,7 +247,7 @@ async def _copy_rows(source: Table, target: Table, partition: str, *, is_exact: 
 
 
 class Fork(NamedTuple):
-    """One object in a table of its own: the table's name, the table, and the object's last version."""
+    """One object in a new table: the table's name, the table, and the last version copied."""
 
     name: str
     table: Table
@@ -262,10 +264,11 @@ async def fork(
     into: str | None = None,
     check: Callable[[Version], object] = lambda _: None,
 ) -> Fork:
-    """Copy the versions of one object, up to number `at`, into a new table with the same draw key.
+    """Copy the versions of one object, up to number `at` or all, into a new table.
 
-    A `Processor` on the new table continues from there. `into`: the name of the new table, random by default. `check`
-    is called with the last version before the table is made. Raises `UsageError` if there is no such version, or if
+    A `Processor` on the new table continues after the last copied version, with the same key for random numbers.
+    `into`: the name of the new table, random by default. `check` is called with the last version before the table is
+    made. Raises `UsageError` if there is no such version, or if
     `into` has contents.
     """
     _, table = await open_current(store, name, make=False)

@@ -58,7 +58,7 @@ class OutboxAlgorithm(ABC):
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
     ) -> list[Outcome]:
-        """Handle the deliveries of one entity in order, and store the results (first pass)."""
+        """Handle the deliveries of one entity in order, and store them (first pass). Return an outcome for each."""
         letters = deliveries.letters if isinstance(deliveries, Deliveries) else None
         deliveries = [self.storable(delivery) for delivery in deliveries]
         if not is_key(self.entities.key(business_id)):
@@ -73,7 +73,7 @@ class OutboxAlgorithm(ABC):
         return outcomes
 
     def storable(self, delivery: Delivery) -> Delivery:
-        """Return the delivery, or its dead letter if its business id is too long for a key."""
+        """Return the delivery or, if its business id is too long for a key, an outcome that rejects it."""
         if not isinstance(delivery, Outcome):
             try:
                 escape(self.entities.key(delivery.business_id))
@@ -90,7 +90,8 @@ class OutboxAlgorithm(ABC):
     ) -> tuple[Entity, list[Outcome]]:
         """Load an entity, handle deliveries, and store the entity once. Return the entity and the outcomes.
 
-        Stops early if no more dead letters fit into the transaction. `letters`: the numbers of redriven dead letters.
+        Stops early, with fewer outcomes, if no more dead letters fit into the transaction. `letters`: in a redrive, the
+        number of each delivery's dead letter.
         """
         loaded = entity = await self.entities.load(self.entities.key(business_id))
         refusals = Refusals(entity.letters, self.batch, letters)
@@ -129,7 +130,10 @@ class OutboxAlgorithm(ABC):
         *,
         is_stopped: bool,
     ) -> tuple[Entity, Delivery]:
-        """Handle a delivery. Return the entity and the outcome or, if the message has an entry, the delivery."""
+        """Handle a delivery. Return the entity and the outcome or, if the message has an entry, the delivery.
+
+        `attempts`: collects the attempt ids of messages with entries. `is_stopped`: hold back new messages.
+        """
         forgotten = self._after_forgetting(entity, delivery)
         if forgotten is not None:
             return entity, forgotten
@@ -206,7 +210,7 @@ class OutboxAlgorithm(ABC):
     def concluded(
         self, message: Prepared, status: Status, version: int | None = None, outputs: tuple[Output, ...] = ()
     ) -> Outcome:
-        """Return the outcome of a message that was handled in this delivery or an earlier one."""
+        """Return an outcome that is no dead letter. `version`: `None` if the entity has no entry for the message."""
         outputs = _traced(outputs, message.envelope.headers)
         return Outcome(
             message.envelope, self.handler.name, message.business_id, status, None, None, version, outputs
@@ -222,7 +226,7 @@ class OutboxAlgorithm(ABC):
         return self.refused(message, Reason.ID_REUSED, problem)
 
     async def finish(self, business_id: str, message_ids: Collection[IdKey]) -> None:
-        """Finish messages of an entity after the commit of their outcomes (second pass). Idempotent.
+        """Mark messages of an entity as finished after the commit of their outcomes (second pass). Idempotent.
 
         Skips messages that belong to other open batches.
         """
@@ -238,7 +242,8 @@ class OutboxAlgorithm(ABC):
     async def unfinished(self, business_id: str, latest: int) -> list[Outcome]:
         """Return outcomes of the messages of an entity that a dead worker or an abandoned batch left unfinished.
 
-        The caller commits the outcomes, then calls `finish`. Skips single messages handled after `latest`.
+        The caller commits the outcomes, then calls `finish`. Skips single messages handled after `latest`, in
+        microseconds.
         """
         key = self.entities.key(business_id)
         entity, left = await until_undisturbed(self.retries, partial(self.make_unfinished_ready, key, latest))
@@ -251,7 +256,7 @@ class OutboxAlgorithm(ABC):
         return outcomes
 
     async def make_unfinished_ready(self, key: str, latest: int) -> tuple[Entity, list[IdKey]]:
-        """Load an entity, and prepare the outputs of its leftover messages. Return the entity and their message ids."""
+        """Load an entity, and call `make_ready` for its unfinished messages. Return the entity and the message ids."""
         entity = await self.entities.load(key)
         single = entity.pending_of(lambda batch: batch is None)
         old = [id_ for id_ in single if entity.outbox[id_].now <= latest]
@@ -312,7 +317,10 @@ class OutboxAlgorithm(ABC):
         return None
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
-        """Prepare the outputs of messages for publishing. Return the entity. `attempts`: the attempt by message id."""
+        """Make outputs ready to publish, such as by creating their tokens. Return the updated entity.
+
+        `attempts`: the ids of the messages, each with the id of this attempt.
+        """
         return entity
 
     @abstractmethod
@@ -350,7 +358,7 @@ class OutboxOneByOne:
         return await until_undisturbed(algorithm.retries, partial(self.attempt, algorithm, message))
 
     async def attempt(self, algorithm: OutboxAlgorithm, message: Delivery) -> Outcome:
-        """Handle, publish and finish a message once. A conflict or timeout is raised, not retried."""
+        """Handle, publish and finish a message. Return its outcome. A conflict or timeout is raised, not retried."""
         entity, (outcome,) = await algorithm.attempt(message.business_id or "", [message])
         if isinstance(message, Outcome) or outcome.is_dead_letter:
             await publish_all(algorithm.table, self.publish, ())
@@ -417,7 +425,7 @@ class Outbox(OutboxAlgorithm):
     name: str = "outbox"
 
     def invoke(self, entity: Entity, message: Prepared, attempt: str) -> Entity | Outcome:
-        """Call the handler. Return the entity to store, in which a single message without outputs is finished."""
+        """Call the handler as the base class does. A single message without outputs is finished at once."""
         changed = super().invoke(entity, message, attempt)
         if isinstance(changed, Outcome) or self.batch.batch_id or changed.outbox[message.key].outputs:
             return changed
@@ -428,7 +436,7 @@ class Outbox(OutboxAlgorithm):
         return await self.entities.update(entity, lambda current: current.finished(message_ids))
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
-        """Remove finished entries handled up to `latest`. Costs two requests."""
+        """Remove finished entries handled up to `latest`. Return their number. Costs two requests."""
         with one_of_many(self.entities.table, key):
             entity = await self.entities.load(key)
             if dry_run:
@@ -466,7 +474,7 @@ class TokenBased(OutboxAlgorithm):
         return [self.table, self.tokens.table]
 
     async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:
-        """Return the outcome of a message without a token, or `None` if its token exists. Costs one request."""
+        """Return a dead letter if no token is named, a duplicate if the token is gone, or `None`. Costs one request."""
         token = token_of(message.envelope, self.handler.name)
         if token is None:
             return self.refused(message, Reason.INVALID_ENVELOPE, _NO_TOKEN)
@@ -480,13 +488,13 @@ class TokenBased(OutboxAlgorithm):
         return None
 
     async def forget_leftover(self, entity: Entity, message: Prepared) -> None:
-        """Remove the entry of a message whose token is gone, if the entry has the same token."""
+        """Remove the entry of a message whose token is gone, unless the entry was made with another token."""
         entry = entity.outbox.get(message.key)
         if entry is not None and _tokens(entry).incoming == token_of(message.envelope, self.handler.name):
             await super().forget_leftover(entity, message)
 
     def invoke(self, entity: Entity, message: Prepared, attempt: str) -> Entity | Outcome:
-        """Call the handler, and register this attempt in the entry."""
+        """Call the handler as the base class does, and register this attempt in the new entry."""
         token = token_of(message.envelope, self.handler.name)
         changed = super().invoke(entity, message, attempt)
         if token is None or isinstance(changed, Outcome):
@@ -497,7 +505,7 @@ class TokenBased(OutboxAlgorithm):
         return self.if_it_fits(changed.with_entry(message.key, replace(entry, tokens=tokens)), message)
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
-        """Register this attempt, create tokens for the outputs, and commit it, unless another attempt is committed."""
+        """For each message without a committed attempt, register this one, create its tokens, and commit it."""
         entity = await self.entities.update(entity, partial(_registered, attempts))
         undecided = {key: attempts[key] for key in _undecided(entity, attempts)}
         if undecided:
@@ -510,7 +518,7 @@ class TokenBased(OutboxAlgorithm):
         return await self.entities.update(entity, partial(_committed, undecided))
 
     async def mark_finished(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
-        """Delete the tokens of messages, then their entries and unused tokens. Costs at least two requests."""
+        """Delete the tokens of messages, the tokens of lost attempts, then the entries. Costs at least two requests."""
         done = [key for key in message_ids if key in entity.outbox]
         for message_id in done:
             await self.tokens.delete(_tokens(entity.outbox[message_id]).incoming)

@@ -46,7 +46,7 @@ class Entry:
 
     @property
     def is_pending(self) -> bool:
-        """Whether the message is unfinished, so that its outputs may be unpublished."""
+        """Whether the message is unfinished. If so, its outputs may be unpublished."""
         return self.outputs is not None
 
     @property
@@ -68,7 +68,7 @@ def packed_size(key: IdKey, entry: Entry) -> int:
 
 
 def unpack_entries(data: bytes) -> dict[IdKey, Entry]:
-    """Decode stored entries. Raises `StoredDataError`."""
+    """Decode stored entries, by message id. Raises `StoredDataError` if they are corrupt."""
     with typed.reading("The outbox of an entity"):
         form, entries = unpack(data)
         if form != _FORMAT:
@@ -163,7 +163,7 @@ class Entity:
         return sum(entry.is_pending for entry in self.outbox.values())
 
     def pending_of(self, includes: Callable[[BatchKey | None], bool]) -> list[IdKey]:
-        """Return the ids of the unfinished messages whose batch `includes` accepts. `None` means single messages."""
+        """Return the ids of unfinished messages whose batch, or `None` for a single message, `includes` accepts."""
         return [key for key, entry in self.outbox.items() if entry.is_pending and includes(entry.batch)]
 
     @property
@@ -207,7 +207,7 @@ class Entity:
 
 
 def read_entity(row: Row) -> Entity:
-    """Decode the row of an entity. Raises `StoredDataError`."""
+    """Decode the row of an entity, without its dead letters. Raises `StoredDataError` if the row is corrupt."""
     properties = row.properties
     with typed.reading_row("The entity", row):
         outbox = typed.join(properties, _OUTBOX) if _OUTBOX[0] in properties else None
@@ -287,7 +287,7 @@ class Entities:
                 yield row.partition_key
 
     async def rows(self) -> AsyncIterator[Row]:
-        """Yield the rows of all entities, with `Pending` only. Costs one request for every 1,000 entities."""
+        """Yield a row for each entity, with only the property `Pending`. Costs one request for every 1,000 entities."""
         after = f"{self.handler.name}."  # "." follows "-", so this bounds the keys of the handler
         scan = partial(self.table.scan, ENTITY, self.key(""), after, select=["Pending"])
 
@@ -301,7 +301,7 @@ class Entities:
 
 
 async def with_letters(table: Table, entity: Entity) -> Entity:
-    """Return the entity with its dead letters, which are read if there are any."""
+    """Return the entity with its dead letters. Costs one request, or none if there are no dead letters."""
     # The letters may be newer than the entity, but then the conditional write of the entity fails.
     if not entity.letter_rows:
         return entity

@@ -35,7 +35,7 @@ class DeduplicationStore:
         return None if row is None else _fingerprint(row)
 
     async def add(self, entity: str, fingerprints: Mapping[IdKey, bytes]) -> None:
-        """Upsert messages, durably. Costs one request for every 100 messages."""
+        """Add or replace the fingerprints of messages, durably. Costs one request for every 100 messages."""
         added_at = to_datetime(self._clock())
         rows = [
             Operation.insert_or_replace(row_key(key), {"Fingerprint": fingerprint, "AddedAt": added_at})
@@ -61,7 +61,7 @@ class DeduplicationStore:
         return forgotten
 
     async def _forget(self, entity: str, row_keys: list[str]) -> int:
-        """Delete rows in one transaction. Return their number, or 0 if another process had deleted one of them."""
+        """Delete rows in one transaction. Return their number, or 0 if another process has deleted any of them."""
         try:
             await self.table.transact(entity, [Operation.delete(key) for key in row_keys])
         except RowNotFoundError:
@@ -120,7 +120,7 @@ class Token(NamedTuple):
 
 
 class TokenStore:
-    """The tokens of unprocessed messages, one row each. A call costs one request. Reads must be strongly consistent."""
+    """The tokens of unprocessed messages. A call costs one request unless noted. Reads must be strongly consistent."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -181,7 +181,7 @@ class TokenStore:
 
 
 async def issue(store: TokenStore, message: Envelope, handlers: Collection[str]) -> Envelope:
-    """Create the tokens of a message from outside, one per handler. Return the message with the name of its tokens.
+    """Create the tokens of a message from outside, one per handler. Return the message with the tokens' name.
 
     Send the message only afterwards. If this fails, issue and send again: the message gets the same tokens. Never issue
     for a processed message, which would be processed again. Costs one request.
@@ -198,12 +198,12 @@ def first_tokens(message_id: str, handlers: Collection[str]) -> list[Token]:
 
 
 def first_name(message_id: str) -> str:
-    """Return the token name of a message from outside, which begins a chain."""
+    """Return the name of the tokens of a message from outside: a digest of the message id, then `/first`."""
     return f"{sha256(message_id.encode()).hexdigest()[:CHAIN_LENGTH]}/{FIRST_IN_CHAIN}"
 
 
 def token_of(message: Envelope, handler: str) -> Token | None:
-    """Return the token that a message carries for a handler, or `None` if it carries none or another message's."""
+    """Return the token that a message names for a handler, or `None` if it names none or that of another message."""
     name = (message.headers or {}).get(HEADER)
     if not name or not _NAME.fullmatch(name):
         return None
@@ -232,7 +232,7 @@ class EntryTokens(NamedTuple):
         attempts: Iterable[str],
         committed: str | None,
     ) -> EntryTokens:
-        """Decode stored fields, in which tuples became lists."""
+        """Make an instance from the fields as stored, in which tuples became lists."""
         return cls(Token(*incoming), tuple(map(tuple, recipients)), tuple(attempts), committed)
 
     @property

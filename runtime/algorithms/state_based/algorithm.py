@@ -65,10 +65,13 @@ class StateBased:
     ) -> Sequence[Outcome]:
         """Handle the deliveries of one stream in order. Return an outcome for each.
 
-        `seen`: the effect of earlier deliveries of the stream in this batch. Copies of a message should be adjacent.
+        `seen`: facts about earlier deliveries of the stream in this batch. Copies of a message should be adjacent.
 
         Costs one query and one transaction. Duplicates cost more (see `runtime.versions.stream`), and so do versions
-        that exceed one transaction. Raises `RetriesExhaustedError`, `StoredDataError` and `ReplayFailedError`.
+        that exceed one transaction.
+
+        Raises `RetriesExhaustedError` after too many conflicts or timeouts, `StoredDataError` for a corrupt row, and
+        `ReplayFailedError` or `DifferenceError` as `Decider.decide` does.
         """
         try:
             partition = stream_partition(self.table, self.handler.name, business_id)
@@ -105,11 +108,11 @@ class StateBased:
         return outcomes
 
     async def load(self, business_id: str, deliveries: Deliveries) -> History:
-        """Load the newest state, and for each duplicate the version before its own."""
+        """Load the newest state of a stream, and the versions that messages among the deliveries already made."""
         return await load(self.table, self.handler, business_id, deliveries.ready_keys())
 
     def invoke(self, decider: Decider, history: History, deliveries: Deliveries, seen: Seen) -> SealedCommit:
-        """Handle deliveries until a transaction is full. Pure except for clock, ids and captured values."""
+        """Handle deliveries until a commit is full, and seal it. Pure except for clock, ids and captured values."""
         state = read_state(self.handler.codec, history.newest.encoded, history.stream.partition.key)
         attempt = None if self.documents is None else self.documents.new_id()
         draft = CommitDraft(history, deliveries, seen, state, self.batch, attempt=attempt)
@@ -139,7 +142,7 @@ class StateBased:
 
 @dataclass(eq=False, repr=False)
 class StateBasedOneByOne:
-    """Processes single messages of one handler, and publishes their outputs. Several may share a consumer batch."""
+    """Processes single messages of one handler, and publishes their outputs. Messages may share a consumer batch."""
 
     algorithm: StateBased
     publish: Publish
@@ -192,7 +195,7 @@ class _Opened(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """The stored versions of a stream, with the data of their outcomes."""
+    """The new versions of a stream that were stored, with the data for their outcomes."""
 
     stream: int  # its index
     first: int  # the number of the first new version
@@ -230,7 +233,8 @@ class StreamsTogether:
     ) -> tuple[Outcomes, list[int]]:
         """Handle prepared deliveries. Return the outcomes of stored streams, and the indexes of the other streams.
 
-        The caller processes the other streams one by one.
+        The caller processes the other streams one by one. `ends`: as in `prepare`. `batch_ids`: the batch of each
+        stream, if the streams are of several batches.
         """
         name = self.algorithm.handler.name
         parts = [slice(*bounds) for bounds in zip([0, *ends], ends, strict=False)]
@@ -309,7 +313,7 @@ class StreamsTogether:
         initial: Newest | None = None
 
         def run(first: int) -> int:
-            """Handle streams from position `first` until a handler fails. Return the position to continue from."""
+            """Handle streams from index `first` until a handler fails. Return the index to continue from."""
             nonlocal initial
             for position, (number, key, stream) in enumerate(opened[first:], first + 1):
                 if stream is None:

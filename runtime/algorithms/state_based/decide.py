@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Invoker:
-    """Handles new messages of one stream, each on the state that its predecessor made."""
+    """Handles new messages of one stream, each on the state that the previous message made."""
 
     def __init__(
         self,
@@ -159,7 +159,8 @@ class Decider:
     def decide(self, draft: CommitDraft) -> None:
         """Decide deliveries until the draft is full or all are decided.
 
-        Raises `ReplayFailedError` if a duplicate with unpublished outputs cannot be replayed, and `DifferenceError`.
+        Raises `ReplayFailedError` if a duplicate with unpublished outputs cannot be replayed, and `DifferenceError` if
+        a replay differs from the record and `on_difference` is `fail`.
         """
         draft.outcomes.handler = self._handler.name
         draft.outcomes.business_id = self._business_id
@@ -186,7 +187,7 @@ class Decider:
             position = len(draft.outcomes)
 
     def _to_look_at(self, draft: CommitDraft) -> Sequence[int]:
-        """Return the positions of deliveries that need a decision, in order: in most groups only duplicates."""
+        """Return the positions of deliveries to decide one by one, in order. All others are new messages."""
         messages, head = draft.deliveries.messages, draft.head
         newest = max(filter(None, draft.deliveries.envelopes.enqueued_at), default=None)
         if (
@@ -260,7 +261,7 @@ class Decider:
             self._refuse_replay(known[len(replayed)], Reason.REPLAY_FAILED, str(error), draft)
 
     def _compare(self, known: Copy, replayed: Replayed, draft: CommitDraft) -> None:
-        """Accept a duplicate if its replay matches the record. Otherwise reject it."""
+        """Accept a duplicate if its replay matches the record. Otherwise reject it, or raise `DifferenceError`."""
         try:
             difference = find_difference(self._handler, replayed, known.version)
         except CodecError as error:

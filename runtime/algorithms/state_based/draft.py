@@ -109,7 +109,7 @@ class CommitDraft:
 
     @property
     def is_full(self) -> bool:
-        """Whether a commit may have no room for another version."""
+        """Whether the transaction may have no room for another version."""
         size = sum(document.reference.size for _, document in self._documents)
         return (
             self.packer.is_full
@@ -163,7 +163,7 @@ class CommitDraft:
         self.outcomes.refuse(outcome)
 
     def seal(self, written_at: int) -> SealedCommit:
-        """Seal the longest prefix that fits one transaction, and all outcomes before the first omitted version."""
+        """Seal as many first versions as fit one transaction, and all outcomes before the first omitted version."""
         head = self.head
         runs: Sequence[PackedRun] = ()
         stored, decided = 0, len(self.outcomes)
@@ -186,7 +186,7 @@ class CommitDraft:
         return SealedCommit(outcomes, update, self._appended(stored, decided), seen, documents, self.attempt)
 
     def _appended(self, stored: int, decided: int) -> Mapping[IdKey, Version]:
-        """Return the versions appended since the load whose messages have more deliveries waiting."""
+        """Return by message id the versions appended since the load whose messages have more deliveries waiting."""
         waiting, before = self.deliveries.ready_keys(decided), self._history.appended
         appended = {key: before[key] for key in waiting if key in before}
         for key in waiting:

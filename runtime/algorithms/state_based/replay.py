@@ -116,7 +116,7 @@ class Replayer:
     def replay_all(
         self, copies: Sequence[Copy]
     ) -> tuple[list[Replayed], HandlerFailedError | CodecError | None]:
-        """Replay consecutive known messages as recorded. Return the results up to the first error, and that error."""
+        """Replay consecutive known messages as recorded. Return the results up to the first error, and the error."""
         replayed: list[Replayed] = []
         run = partial(self._replay_all, copies, replayed)
         try:
@@ -175,7 +175,7 @@ def meets_digests(replayed: Replayed, version: Version) -> bool:
 
 
 def find_difference(handler: HandlerDefinition, replayed: Replayed, known: Version) -> Difference | None:
-    """Compare a replay, in the current schema version, with the digests of its version. Raises `CodecError`."""
+    """Return how a replay differs from the version, or `None`. Raises `CodecError` if a state cannot be read."""
     codec, record = handler.codec, known.record
     is_upcast = known.schema != codec.version
     recorded = codec.upcast(known.after, known.schema)

@@ -50,7 +50,7 @@ _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?(E[+-]?\d{1,2})?")
 
 
 class _NewContext(Context):
-    """A context with the recorded values. Other values are captured only if `captures` is set."""
+    """A context that returns recorded values from `capture`. Unrecorded values need `captures`."""
 
     __slots__ = ("_captures",)
 
@@ -88,7 +88,7 @@ class _Made(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """The options of following recorded streams."""
+    """Options for reprocessing recorded streams."""
 
     captures: bool = False  # capture values that were not recorded
     closes: bool = False  # treat missing outputs as gone
@@ -96,7 +96,7 @@ class Manner:
     mark: str = "consistent-mark"  # the header that marks outputs as NEW or GONE
 
     def has(self, version: Version) -> bool:  # noqa: ARG002 - all
-        """Return whether to follow a version."""
+        """Return whether to reprocess a version. The first `False` ends the recorded stream."""
         return True
 
 
@@ -201,14 +201,14 @@ class _Stream:
         return self._outcomes
 
     def _keeps_next(self, history: History, followed: int, waiting: Sequence[object] | None) -> bool:
-        """Return whether to keep the next recorded version although its message, an output, is missing."""
+        """Return whether to keep the next version though its message, an output, is missing. `waiting`: see `_plan`."""
         if waiting is None or not self._of.manner.keeps or _is_own(history):
             return False
         version = next(each for each in self._versions if each.number > followed)
         return is_made_by_handler(version.message_id)
 
     def _rewound(self, history: History, followed: int) -> int:
-        """Return the version to resume after: `followed`, or the last version before a kept one that now differs."""
+        """Return the number of the version to resume after: `followed`, or less if a kept version now differs."""
         for version in () if _is_own(history) else self._versions:
             key = version.record.message_id
             if version.number <= followed and key in (self._new if key in self._chosen else self._were):
@@ -264,9 +264,9 @@ class _Stream:
     def _plan(
         self, history: History, followed: int
     ) -> tuple[list[_Step], list[tuple[Envelope, str | None]] | None]:
-        """Return the steps that are possible now, and the messages that wait for other messages, with their marks.
+        """Return the steps that are possible now, and the messages that must wait, each with its mark or `None`.
 
-        The messages are `None` if the steps complete the history.
+        The second result is `None` if the steps complete the history.
         """
         steps, waiting = list[_Step](), None
         chosen, were = dict(self._chosen), dict(self._were)
@@ -295,7 +295,7 @@ class _Stream:
         return steps, waiting
 
     def _borrowed(self, history: History, followed: int) -> History:
-        """Return a history that ends with the recorded state after a version. Never append to this history."""
+        """Return a history that ends with the recorded state after version `followed`. Never append to this history."""
         head, codec = self._recorded[0], self._handler.codec
         encoded, schema, now = self._handler.initial, codec.version, 0
         if followed and (head.state is not None or self._versions):
@@ -371,7 +371,7 @@ class _Stream:
         return await load(self._algorithm.table, self._handler, self._business_id, set(self._chosen))
 
     def _repeat(self, history: History, followed: int) -> None:
-        """Add the outcomes of messages that an earlier batch, or an earlier attempt at this batch, handled."""
+        """Repeat the outcomes of messages that an earlier batch, or an earlier attempt at this batch, handled."""
         recorded = dict[IdKey, Version]()
         letters = {letter.key: letter for letter in history.letters.all}
         is_own = _is_own(history)
@@ -411,7 +411,7 @@ class _Stream:
     def _repeated(
         self, envelope: Envelope, version: int | None = None, now: int = 0, sent: Sequence[Published] = ()
     ) -> None:
-        """Add the outcome of a message that makes the recorded state and outputs, or of a copy (no `version`)."""
+        """Add the outcome `duplicate` for a message that makes the recorded version or, without `version`, a copy."""
         outputs = outputs_of(sent, version or 0, now)
         repeated = Outcome(envelope, *self._names, Status.DUPLICATE, version=version, outputs=outputs)
         self._outcomes.append(repeated)
@@ -436,7 +436,7 @@ class _Stream:
             at += 1
 
     def _report(self, step: _Step, made: _Made, number: int | None, now: int) -> None:
-        """Add the outcome of a step that differs from the record, with the differences as JSON."""
+        """Add an outcome with the differences of a step from the record, as JSON. `number`: the new version, if any."""
         version, fields = step.version, list[dict[str, str]]()
         state, was = ("new" if version is None else "gone"), None if version is None else version.number
         if step.position is not None:
@@ -487,7 +487,7 @@ class _Stream:
 
 
 def _is_own(history: History) -> bool:
-    """Return whether the second table has versions of the stream, because the stream differs from the recorded one."""
+    """Return whether the stream has differed from the recorded one, so that the second table stores its versions."""
     return history.stream.etag is not None and not history.head.shared
 
 
@@ -497,7 +497,7 @@ def is_made_by_handler(message_id: str) -> bool:
 
 
 def _beginning(steps: Sequence[_Step], count: int) -> Sequence[_Step]:
-    """Return the first steps, with up to `count` messages and the skipped versions after them."""
+    """Return the longest start of `steps` in which at most `count` steps handle a message."""
     for at, step in enumerate(steps):
         if step.position is not None:
             if not count:
@@ -547,7 +547,7 @@ def _fields(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - 
 
 
 def _numbers(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - any JSON values
-    """Return the sums of numbers that differ, by field. Text counts as a number if either side has a decimal point."""
+    """Return the fields whose sums of numbers differ. Numeric text counts if any in its field has a decimal point."""
     sides = [list(_leaves(each)) for each in (before, after)]
     decimals = {path for side in sides for path, value in side if isinstance(value, str) and "." in value}
     old, new = dict[str, int | Decimal](), dict[str, int | Decimal]()

@@ -36,7 +36,7 @@ MINIMUM_AGE = DAY
 
 
 class HeldBy(StrEnum):
-    """Why versions are kept although their age and number allow deleting them."""
+    """The reasons for keeping versions whose age and number allow deleting them."""
 
     HOLD = "hold"  # a policy holds the stream, which is not even read
     OPEN_BATCH = "open_batch"  # their batch is unpublished
@@ -154,7 +154,7 @@ class TruncationRules:
         )
 
     def holder(self, run: RunIndex) -> HeldBy | None:
-        """Return why a due run is kept, or `None`. The caller may delete an unacknowledged run without outputs."""
+        """Return why a due run is kept, or `None`. The caller checks whether an `UNACKNOWLEDGED` run has outputs."""
         if not all(
             each.batch is None or self.open_batches.is_finished(each.batch, each.number)
             for each in run.commits
@@ -167,7 +167,7 @@ class TruncationRules:
         return None
 
     def is_held_by_letter(self, run: RunIndex, waiting: Waiting) -> bool:
-        """Return whether deleting a run would make the redrive of a waiting dead letter too late."""
+        """Return whether deleting a run would move the horizon up to a waiting dead letter, or beyond it."""
         if run.undated and waiting.undated:
             return True
         if run.newest is None or waiting.oldest is None:
@@ -186,9 +186,9 @@ class TruncationRules:
 async def _without_old_letters(
     stream: Stream, head: Head, rules: TruncationRules, among: Collection[int] | None = None
 ) -> tuple[Head, Sequence[Letter], Sequence[Include]]:
-    """Remove old dead letters, which prevent truncation. Return the new head, these letters, and the changes of rows.
+    """Discard old dead letters, which prevent truncation. Return the new head, these letters, and the row changes.
 
-    `among`: the numbers of the letters that may be removed. None: all. Costs up to one request.
+    Writes nothing. `among`: the numbers of the letters that may be discarded. None: all. Costs up to one request.
     """
     latest = rules.give_up
     if latest is None or not head.waiting.count:
@@ -205,7 +205,7 @@ async def _without_old_letters(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The rows and segments to delete. Without `head`, only rows that an interrupted truncation left are deleted."""
+    """The rows to delete, and the new head. Without `head`, only leftovers of an interrupted truncation are deleted."""
 
     stream: Stream
     first_event: int  # older events are deleted
@@ -235,7 +235,7 @@ class Plan:
 
 
 async def planned(stream: Stream, gone: Sequence[RunIndex], head: Head) -> Plan | None:
-    """Plan the deletion of the oldest runs of a stream. Return `None` if there is nothing to delete."""
+    """Plan the deletion of `gone`, the oldest runs of a stream. Return `None` if there is nothing to delete."""
     if not gone:
         if stream.first_version == 1:
             return None
@@ -276,7 +276,8 @@ async def take_old(
 ) -> tuple[int, frozenset[int]]:
     """Call `take_version` with each version to delete, and `take_letter` with each dead letter to discard.
 
-    A retry may pass some of them again. Return the number of the last version, or 0, and the numbers of the letters.
+    Deletes nothing. A retry may pass versions and letters again. Return the number of the last version, or 0 if there
+    is none, and the numbers of the letters.
     """
 
     async def attempt() -> tuple[int, frozenset[int]]:
@@ -381,7 +382,7 @@ async def _gone(
 
 
 def _has_outputs(read: Run, run: RunIndex, rules: TruncationRules) -> bool:
-    """Return whether any version of a run has outputs that may be unpublished, and so may need a replay."""
+    """Return whether any version of a run has outputs that may be unpublished. A replay may have to publish them."""
     digests = read.versions.outputs_digests
     starts = accumulate((commit.length for commit in run.commits), initial=run.first - read.first)
     return any(
