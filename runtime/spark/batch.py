@@ -89,7 +89,7 @@ class Batch:
         absolute_folder(self.out)
 
     def run(self, messages: Log, batch_id: str | None = None) -> BatchResult:
-        """Run the uncommitted rounds of a batch, and publish it. Return its record and outcomes."""
+        """Run the uncommitted rounds of a batch, and publish it. If `batch_id` is None, begin a new batch."""
         with job_settings(self.spark, messages):
             options, say = self.options, partial(remark, self.options.step)
             before = self.rounds().find(batch_id) if batch_id and is_kafka(messages) else None
@@ -120,7 +120,7 @@ class Batch:
     def sweep(self, older_than: timedelta = AT_ONCE, batch_id: str | None = None) -> BatchResult:
         """Publish outputs that crashed workers or abandoned batches left in outboxes.
 
-        A sweep is a batch whose outcomes are duplicates with their outputs. With `cascade`, outputs are handled too.
+        A sweep is a batch. Its outcomes are duplicates that carry the outputs. With `cascade`, handlers take these.
         Skips single messages handled less than `older_than` ago. Costs one request for every 1,000 entities, and
         three for each unfinished one. Raises `UsageError` for the state-based algorithm, which stores no outputs.
         """
@@ -195,8 +195,8 @@ class Rounds:
     again: str = field(default="run it again with its id", kw_only=True)  # in errors: how to resume
 
     @cached_property
-    def _of_task(self) -> Metrics:
-        """Empty metrics for the jobs of tasks. Each task has its own copy, because its job is pickled."""
+    def _task_metrics(self) -> Metrics:
+        """Empty metrics for a job. The job is pickled, so each task fills its own copy."""
         return Metrics(is_on=self.options.metrics.is_on, forwards=False)
 
     @property
@@ -248,7 +248,7 @@ class Rounds:
         return self.connection.run(begin)
 
     def end(self, record: BatchRecord, first: Work, messages: int | None = None) -> BatchRecord:
-        """Run the uncommitted rounds of a batch, and publish it. `messages`: how many the first round has, if known."""
+        """Run the uncommitted rounds of a batch, and publish it. `messages`: how many `first` has, if known."""
         began = time.time()
         with batch_span("process batch", batch_id=record.batch_id, table=self.place.table) as note:
             ended = self._end(record, first, messages)
@@ -260,7 +260,7 @@ class Rounds:
         return ended
 
     def _end(self, record: BatchRecord, first: Work, messages: int | None) -> BatchRecord:
-        begun, record = record, self._whole(record)
+        begun, record = record, self._restart_if_damaged(record)
         is_repeat = record is not begun  # its messages were counted before
         self._finish(record)
         while record.rounds == 0 or self._has_next(record):
@@ -285,8 +285,8 @@ class Rounds:
         folders.remove_staging()
         return record
 
-    def _whole(self, record: BatchRecord) -> BatchRecord:
-        """Return the record. If committed outcomes are gone, restart the batch, or fail if it has an outbox."""
+    def _restart_if_damaged(self, record: BatchRecord) -> BatchRecord:
+        """If committed outcomes are gone, restart the batch, or raise if it uses an outbox. Return the record."""
         folders = self._folders(record)
         damaged = folders.damaged()
         if damaged is None:
@@ -305,7 +305,7 @@ class Rounds:
         return self.options.cascade and record.last_routable > 0
 
     def _check_cascade(self, record: BatchRecord, messages: int | None) -> None:
-        """Raise `BatchFailedError` before a cascade exceeds its limits of rounds or outputs."""
+        """Raise `BatchFailedError` for too many rounds or outputs. `messages`: how many round 0 had, if known."""
         if record.rounds >= self.options.max_rounds:
             raise BatchFailedError(
                 f"The cascade of batch {record.batch_id} has not ended after {record.rounds} rounds. Nothing is lost: "
@@ -359,7 +359,7 @@ class Rounds:
             batch,
             replace(options, step=BatchOptions.step, metrics=OFF),  # those of the driver must not be pickled
             is_supervised=True,
-            metrics=self._of_task,
+            metrics=self._task_metrics,
         )
 
     def _handle(self, record: BatchRecord, work: Work) -> tuple[str, Sequence[OutcomeFile]]:
@@ -367,7 +367,7 @@ class Rounds:
         folders = self._folders(record)
         self.options.step(f"Round {record.rounds}: handling messages")
         began, attempt = time.monotonic(), folders.stage()
-        job = PartJob(work.fold, folders.staged(attempt), tuple(self.app.message_types), self._of_task)
+        job = PartJob(work.fold, folders.staged(attempt), tuple(self.app.message_types), self._task_metrics)
         with (
             failing_as(BatchFailedError, self._how_to_resume(record)),
             planned_once(self.spark) if work.is_planned_once else nullcontext(),
@@ -383,7 +383,7 @@ class Rounds:
         return attempt, parts
 
     def _decide(self, record: BatchRecord, attempt: str, parts: Sequence[OutcomeFile]) -> BatchRecord:
-        """Propose an attempt to the ledger, which may already have chosen another driver's. Return the record."""
+        """Propose an attempt to the ledger. Return the record with the chosen one, which may be another driver's."""
         folders, types = self._folders(record), tuple(self.app.message_types)
         try:
             if not parts:
@@ -407,7 +407,7 @@ class Rounds:
         return self.connection.run(self.ledger.choose_attempt(record, attempt))
 
     def _commit(self, record: BatchRecord, *, is_repeat: bool = False) -> BatchRecord:
-        """Make the chosen attempt visible, and commit the round in the ledger. Raises `BatchHeldBackError`."""
+        """Make the chosen attempt visible, and commit the round. Too many dead letters raise `BatchHeldBackError`."""
         number, folders = record.rounds, self._folders(record)
         try:
             parts = folders.put_in_place()
@@ -431,7 +431,7 @@ class Rounds:
         return committed
 
     def _by_another(self, record: BatchRecord, error: Exception) -> BatchRecord:
-        """Return the newer record if another driver committed the round and deleted the attempt. Otherwise raise."""
+        """Return the newer record if another driver committed the round. Otherwise raise `BatchFailedError`."""
         found = self.find(record.batch_id)
         if found is None or found.rounds <= record.rounds:
             raise BatchFailedError(
@@ -441,7 +441,7 @@ class Rounds:
         return found
 
     def _finish(self, record: BatchRecord) -> None:
-        """Finish the messages of the last committed round: the second pass. Idempotent."""
+        """Finish the messages of the last committed round: delete their outputs from the outboxes. Idempotent."""
         if not self.options.has_outbox or record.rounds == 0:
             return
         number = record.rounds - 1
@@ -484,15 +484,15 @@ def _parts(rows: DataFrame, job: PartJob) -> Sequence[OutcomeFile]:
 
 
 def published_outputs(outcomes: DataFrame) -> DataFrame:
-    """Return the published outputs as a message log. `outcomes` may be a stream over another stream's output folder.
+    """Return the outputs of each outcome as a message log. `outcomes` may also be a streaming DataFrame.
 
-    Outputs of a message that was redelivered in a later round or epoch are repeated with the same ids.
+    If a message was redelivered in a later round or epoch, its outputs are repeated with the same ids.
     """
     return outcomes.selectExpr("inline(outputs)")
 
 
 def outputs(outcomes: DataFrame) -> DataFrame:
-    """Return the distinct outputs of a batch as a message log."""
+    """Return the outputs of a batch as a message log, with one row for each message id."""
     return published_outputs(outcomes).dropDuplicates(["message_id"])
 
 
@@ -523,7 +523,7 @@ def count_outcomes(outcomes: DataFrame) -> list[OutcomeCount]:
 
 
 def dead_letter_groups(outcomes: DataFrame, limit: int) -> list[DeadLetters]:
-    """Return the largest groups of similar dead letters. Reads the outcomes once."""
+    """Return the `limit` largest groups of dead letters, by reason, handler, type and error without its values."""
     alike = sf.regexp_replace("error", VARYING, "").alias("alike")
     ids = sf.array_distinct(sf.array_compact(sf.array(sf.min("message_id"), sf.max("message_id"))))
     grouped = (

@@ -37,7 +37,7 @@ _ROUND = "round"
 
 
 def read_files(spark: SparkSession, files: Sequence[tuple[str, str, int]], schema: StructType) -> DataFrame:
-    """Read some columns of Parquet files on workers. `files`: the folder, name and round of each."""
+    """Read the columns of `schema` from Parquet files, on workers. `files`: the folder, name and round of each."""
     # Workers open an object store as they did for writing. Spark itself would need a package and configuration for it.
     rows = spark.createDataFrame(list(files), "folder string, name string, round int")
     return rows.repartition(max(1, len(files))).mapInArrow(partial(_read, schema.fieldNames()), schema)
@@ -77,7 +77,7 @@ class BatchFolders:
         return open_folder(self.record.out).moves_whole
 
     def stage(self) -> str:
-        """Create the folder of a new attempt at the next round."""
+        """Create the folder of a new attempt at the next round. Return the name of the attempt."""
         attempt = f"{self.record.batch_id}-round-{self.record.rounds}-{uuid.uuid4().hex}"
         open_folder(self.staged(attempt)).create()
         return attempt
@@ -191,7 +191,7 @@ class BatchFolders:
         return sum(file.metadata.num_rows for file in self._opened(number))
 
     def causes(self, number: int) -> list[str]:
-        """Return `traceparent` headers of some outputs of a round, copied from the messages that caused the outputs."""
+        """Return up to 64 distinct `traceparent` headers of outputs of a round, which tell what caused the outputs."""
         for file in self._opened(number):
             rows = next(file.iter_batches(_LOOKED_AT, columns=["outputs"]), None)
             headers = [] if rows is None else rows.column("outputs").flatten().field("headers").to_pylist()
@@ -216,7 +216,10 @@ class BatchFolders:
 def _move(
     source: Folder, target: Folder, there: Mapping[str, int], sizes: Mapping[str, int], mark: str
 ) -> None:
-    """Gather the files in a folder to which no late task writes, then move the folder atomically."""
+    """Gather the files of an attempt in a folder to which no late task writes, then move that folder atomically.
+
+    `there`: the sizes of files in `target`. `sizes`: those of the attempt. `mark`: names a file that marks completion.
+    """
     gathered = source.sub(_GATHERED)
     try:
         for name in there.keys() - sizes.keys():  # left by another attempt
@@ -243,7 +246,7 @@ def _move(
 def _copy(
     source: Folder, target: Folder, there: Mapping[str, int], sizes: Mapping[str, int], mark: str
 ) -> None:
-    """Copy the files of an attempt. A marker file exists while the copy is in progress."""
+    """Copy the files of an attempt, while a marker file says that the copy is unfinished. Arguments: see `_move`."""
     unfinished = f"{mark}-unfinished"
     target.create()
     target.touch(unfinished)
@@ -257,7 +260,7 @@ def _copy(
 
 
 def check_unused(out: str, batch_id: str) -> None:
-    """Raise `BatchRefusedError` if a folder has outcomes of a batch that is not in the ledger."""
+    """Raise `BatchRefusedError` if `out` already has outcomes under this id, which is not in the ledger."""
     folder = within(out, f"batch_id={batch_id}")
     if open_folder(folder).names():
         raise of_another(folder, batch_id)

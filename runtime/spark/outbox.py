@@ -108,7 +108,7 @@ def _issue(app: App, place: TablePlace, batches: Iterable[pa.RecordBatch]) -> It
 
 
 def _with_token() -> Column:
-    """Return the headers with the name of the token, as `first_tokens` computes it in Python."""
+    """Return the headers, plus the name of the message's first token, as `first_tokens` computes the name in Python."""
     chain = sf.substring(sf.sha2(sf.encode("message_id", "UTF-8"), 256), 1, CHAIN_LENGTH)
     token = sf.create_map(sf.lit(HEADER), sf.concat(chain, sf.lit(f"/{FIRST_IN_CHAIN}")))
     others = sf.map_filter("headers", lambda name, _: name != HEADER)

@@ -56,7 +56,7 @@ class RouteJob:
     waiting: Sequence[int]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the outputs in the files at the given positions, except those of slices that are already sent."""
+        """Yield the outputs of files, except those of sent slices. `batches`: the positions of the files in `files`."""
         positions = (position for batch in batches for position in batch["id"].to_pylist())
         wanted = pa.array(self.waiting, pa.int32())
         for table in self.outputs.tables(self.files[position] for position in positions):
@@ -78,7 +78,7 @@ class SendJob:
     wrap: Wrap | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Send the slices in the given rows, and yield a row of `_SENT`."""
+        """Send the outputs in `batches` by slice. Yield one row of `_SENT`: the counts, and any error."""
         numbers: set[int] = set()
 
         def outputs() -> Iterator[pa.Table]:

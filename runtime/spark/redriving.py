@@ -164,7 +164,7 @@ class RedrivenLetters:
         return Work(rows, replace(job, batch=replace(job.batch, is_redrive=True)).redrive)
 
     async def finish(self, table: Table) -> None:
-        """Delete dead letters without a stream, unless the batch has rejected them again. Then delete the file."""
+        """Delete dead letters without a stream, unless rejected again. Then delete the file of frozen letters."""
         retries = RetryPolicy().beside(table)
         if self.are_frozen:
             with self._folder.read(_FILE) as file:
@@ -184,7 +184,7 @@ class RedrivenLetters:
 
 
 def _rows(found: dead_letters.FoundLetter, app: App, mended: Envelope | None) -> Iterator[dict[str, Any]]:
-    """Yield a row for each handler that takes the dead letter. A dead letter of a stream has one handler."""
+    """Yield a row for each handler that takes a dead letter: one, if it has a stream. `mended`: its edited message."""
     letter = found.letter
     envelope = mended or letter.envelope
     if envelope is None:

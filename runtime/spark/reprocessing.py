@@ -46,7 +46,7 @@ from runtime.versions.stream import read_whole, stream_heads
 
 @dataclass(frozen=True)
 class Following(Manner):
-    """The history to reprocess: that of the table `place`, or of one of its objects. `end` may limit it to a batch."""
+    """The history to reprocess: that of the table `place`. `business_id` limits it to an id, `end` to a batch."""
 
     place: TablePlace = field(repr=False)
     was: App  # the app that made the history, as far as it is known
@@ -63,7 +63,7 @@ class Following(Manner):
 
 @dataclass(frozen=True)
 class ReprocessJob(FoldJob):
-    """Follows the streams of a partition of deliveries."""
+    """Reprocesses the streams of a partition of deliveries."""
 
     following: Following = field(kw_only=True)
 
@@ -88,7 +88,7 @@ class ReprocessJob(FoldJob):
 
 @dataclass(frozen=True)
 class ReprocessRounds(Rounds):
-    """Runs the rounds of a reprocessing."""
+    """Runs the rounds of a reprocessing. Once no output is left, extra rounds visit the streams that wait for one."""
 
     following: Following = field(kw_only=True)
     visits: list[Visit] = field(default_factory=list, kw_only=True)  # of the next round, to complete streams
@@ -118,7 +118,7 @@ class ReprocessRounds(Rounds):
             found, followed = self.incomplete()
             is_whole = self.following.business_id is None
             gone = [each for each in found if each.is_gone and is_whole and not (each.keeps and each.is_own)]
-            if gone and not gone[0].keeps and self._told(record) < followed:
+            if gone and not gone[0].keeps and self._count_compared(record) < followed:
                 self.options.step("Logs of the history are missing: no version is left out")
                 gone = []
             folder.create()
@@ -128,8 +128,8 @@ class ReprocessRounds(Rounds):
             self.visits.extend(Visit(*row) for row in json.loads(file.read()))
         return bool(self.visits)
 
-    def _told(self, record: BatchRecord) -> int:
-        """Return how many recorded versions this batch compared. Reads the outcomes."""
+    def _count_compared(self, record: BatchRecord) -> int:
+        """Return how many versions of the history this batch has compared with new ones. Reads all its outcomes."""
         differs = f"status = '{Status.PROCESSED}' AND get_json_object(error, '$.was') IS NOT NULL"
         told = f"status = '{Status.DUPLICATE}' AND version IS NOT NULL OR {differs}"
         rows = self._folders(record).outcomes().where(told)
@@ -167,7 +167,7 @@ class ReprocessRounds(Rounds):
 
 
 class Visit(NamedTuple):
-    """A stream, how far it was followed, and whether it waits for an output that may be gone."""
+    """A stream followed up to the version `followed`. `is_gone`: it waits for an output, which may never come."""
 
     handler: str
     business_id: str
@@ -265,7 +265,7 @@ def reprocess(
 
 
 def _follow(spark: SparkSession, place: TablePlace, into: str, batch_id: str | None, app: App) -> Following:
-    """Return the history of a table, or of the table that replaced it. Raises `UsageError` if it cannot be followed."""
+    """Return the history of a table or its replacement. Raises `UsageError` if it cannot be reprocessed into `into`."""
     first = open_table(place.store, place.table, make=False, spark=spark)
     table, current = open_current(place.store, place.table, make=False, spark=spark)
     is_over = is_same_table(table, into) and not is_same_table(table, place.table)

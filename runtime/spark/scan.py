@@ -60,13 +60,13 @@ class Task:
 
 
 def scanned(spark: SparkSession, task: Task, ranges: Sequence[KeyRange]) -> DataFrame:
-    """Return the documents of a task as a column. Each action on the DataFrame repeats the scan."""
+    """Return a DataFrame of JSON documents, in the column `found`. Each action on the DataFrame repeats the scan."""
     keys = spark.createDataFrame(list(map(astuple, ranges)), "prefix string, first string, before string")
     return keys.repartition(len(ranges)).mapInArrow(task.run, FOUND_SCHEMA)
 
 
 def documents_of(found: DataFrame) -> Iterator[Any]:
-    """Run a scan, and return its documents. Raises `BatchFailedError`."""
+    """Run a scan, and return its parsed JSON documents. Raises `BatchFailedError` if Spark fails."""
     with failing_as(BatchFailedError):
         rows = found.collect()
     return (json.loads(row[FOUND]) for row in rows)
@@ -83,7 +83,7 @@ def scan(
     """Call an async function for ranges of stream and entity keys, and `merge` with the `document()` of each result.
 
     There are four ranges per core, with about the same number of objects. Splitting costs two requests for every 1,000
-    objects. Corrupt streams are reported.
+    objects. `prefix`: only scan keys that begin with it. Corrupt streams go to `runtime.versions.properties.report`.
 
     Raises `UsageError` if workers would not see the same store, `TableNotFoundError`, and `BatchFailedError`.
     """
@@ -104,7 +104,7 @@ def scan_with(
     other: TablePlace | None = None,
     prefix: str = "",
 ) -> None:
-    """Call `document` for each key range and `merge` with its results. `document` may also use the table `other`."""
+    """Call `document` for each range of keys with `prefix`, and `merge` with each result. `other`: a second table."""
 
     def job(connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
         for keys in ranges:

@@ -63,7 +63,7 @@ def unless_gone() -> Iterator[None]:
 
 
 def explain(error: Exception, what_to_do: str = "") -> str:
-    """Return a readable cause: our last error in the text of a Spark error, else its last error or its first line."""
+    """Return the cause in a Spark error's text: this package's last error, else the last error, else the first line."""
     text = _CALLING.sub("", str(error), count=1)
     raised: list[tuple[str, str]] = _RAISED.findall(text)
     ours = [sentence for name, sentence in raised if name.startswith(_OURS)]
@@ -91,7 +91,7 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def is_local(master: str) -> bool:
-    """Return whether all work runs in this working directory. Workers of `local-cluster` have their own directories."""
+    """Return whether workers share this process's working directory. Those of `local-cluster` have their own."""
     return LOCAL.match(master) is not None
 
 
@@ -251,7 +251,7 @@ def has_alike_workers(spark: SparkSession) -> bool:
 
 
 def ship(spark: SparkSession, name: str) -> bool:
-    """Send a module or package to the workers of a session. Return False if it is installed or was not found here."""
+    """Send an app module or package to workers. Return False for an installed module, or one without a source file."""
     import zipfile  # noqa: PLC0415 - workers do not need it
 
     module = sys.modules.get(name.partition(".")[0])
@@ -310,7 +310,7 @@ _PACKAGES = _OF_A_STORE.union(
 
 
 def check_workers(spark: SparkSession, probe: Callable[[], object]) -> None:
-    """Send missing modules of the app to workers. Raise `UsageError` if workers lack this package or `probe` fails."""
+    """Run `probe` on a worker, and send modules of the app that it lacks. Raise `UsageError` if `probe` still fails."""
     if has_alike_workers(spark):
         return
     sent: set[str] = set()
@@ -337,7 +337,7 @@ def _run(probe: Callable[[], object], batches: Iterable[pa.RecordBatch]) -> Iter
 
 
 def _sentence(text: str, missing: str | None) -> str | None:
-    """Return the remedy if the set-up of the workers made a probe fail, otherwise `None`."""
+    """Return the remedy if the workers' set-up made a probe fail, or `None`. `missing`: the module that they lack."""
     if "PYTHON_VERSION_MISMATCH" in text:
         return (
             f"The workers do not run this version of Python, {sys.version_info.major}.{sys.version_info.minor}: set "

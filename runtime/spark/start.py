@@ -50,7 +50,10 @@ def build_session(
     log_file: Path | str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start Spark with this interpreter, or return the active session unchanged."""
+    """Start Spark with this interpreter, or return the active session unchanged. `log_file`: for the output of Java.
+
+    `settings`: Spark settings that replace the defaults. Raises `UsageError` without a supported Java.
+    """
     if SparkContext._active_spark_context is not None:  # noqa: SLF001 - there is no public way
         return SparkSession.builder.getOrCreate()
     java = find_java()
@@ -71,7 +74,7 @@ def build_session(
 
 
 def connect_session(url: str) -> SparkSession:
-    """Return a session on a Spark Connect server, with a URL like `sc://HOST:PORT`. Raises `UsageError`."""
+    """Return a session on a Spark Connect server at `sc://HOST:PORT`. Raises `UsageError` if no server answers."""
     place = urlsplit(url)
     # PySpark would retry for ten minutes, so try a plain connection first, unless only gRPC knows a proxy.
     if not any(os.environ.get(name) for name in _PROXIES):

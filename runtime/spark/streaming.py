@@ -63,7 +63,7 @@ WHAT_TO_DO = (
 
 
 class Planned(NamedTuple):
-    """A micro-batch that Spark has planned."""
+    """What identifies a micro-batch that Spark has planned, and the files that it reads."""
 
     checkpoint: str  # the random id of the checkpoint
     offsets: str  # a digest of the offsets and files
@@ -91,7 +91,7 @@ class Checkpoint:
     url: str
 
     def planned(self, epoch: int) -> Planned:
-        """Return the planned micro-batch of an epoch. Raises `UsageError` and `BatchRefusedError`."""
+        """Return the planned micro-batch of an epoch. Raises `UsageError` if the checkpoint is not readable."""
         after = self._offsets(epoch)
         before = self._offsets(epoch - 1) if epoch else []
         before += [_NOTHING_READ] * (len(after) - len(before))
@@ -102,7 +102,10 @@ class Checkpoint:
         return Planned(id_, digest, dict(file for each in files for file in each))
 
     def changed(self, files: Mapping[str, int]) -> list[tuple[str, bool]]:
-        """Return changed files, each with whether it is missing. Skips files for which only Spark has credentials."""
+        """Return the URLs of files that were changed, each with whether it is missing. `files`: as in `Planned.files`.
+
+        Skips files for which only Spark has credentials.
+        """
         path, options = path_and_options(self.url)
         options_of = {"": "", "file": "", urlsplit(path).scheme: options}
         times_in: defaultdict[str, dict[str, int]] = defaultdict(dict)
@@ -218,7 +221,7 @@ class Admission:
     def check_start(self, us: CheckpointOwner, find: Callable[[str], BatchRecord | None]) -> None:
         """Check the checkpoint before Spark opens it: opening it would stop another query that uses it.
 
-        `us`: this query and its table. `find`: looks up a batch in the ledger. Raises `UsageError`.
+        `us`: this query and its table. `find`: looks up a batch in the ledger. Raises `UsageError` if a check fails.
         """
         folder = open_folder(self.checkpoint.url)
         if folder.exists() and not folder.is_folder():
@@ -250,7 +253,7 @@ class Admission:
             )
 
     def find(self, rounds: Rounds, epoch: int, planned: Planned) -> BatchRecord | None:
-        """Return the record of an epoch, or `None` for a new epoch. Raises `BatchRefusedError` for other content."""
+        """Return the record of an epoch, or `None` for a new one. Raises `BatchRefusedError` if the content changed."""
         found, now = rounds.find(self.batch_id(epoch)), self.what(epoch, planned)
         if found is None and not self._follows:
             self._check_follows(rounds, epoch, planned)
@@ -500,7 +503,7 @@ class Stream:
         self.places = EpochPlaces(absolute_folder(self.out), self.query, self.compact_after)
 
     def start(self, df: DataFrame, trigger: Trigger = None) -> StreamingQuery:
-        """Start the query. Raises `UsageError` and `LogError`."""
+        """Start the query. Raises `UsageError` if it cannot start or continue, and `LogError` for wrong columns."""
         spark = df.sparkSession
         if session.is_connect(spark):
             raise UsageError(
@@ -555,7 +558,7 @@ class Stream:
             raise
 
     def show_rest(self, places: EpochPlaces | None = None, end: float = math.inf) -> None:
-        """Move the remaining published epochs before `end` to the output folder of `places`, by default our own."""
+        """Move waiting published epochs before `end` to their output folder. `places`: by default, `self.places`."""
         connection = self._open()
         find = Ledger(connection.table, self.options.clock).find
 
@@ -626,7 +629,7 @@ class RunningStream(StreamingQuery):
         return super().isActive or self._end()
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - the name is Spark's
-        """Wait until the query has ended or the time is up. Return whether it has ended."""
+        """Wait until the query has ended, or for `timeout` seconds. Return whether it has ended (`None`: no limit)."""
         has_ended = super().awaitTermination(timeout)
         if has_ended is not False:
             self._end()

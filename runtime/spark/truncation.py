@@ -55,7 +55,10 @@ _REPORT = ", ".join(
 
 @contextmanager
 def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str]:
-    """Context manager that holds the clean-up lease of a table. A thread renews it. Yields the token for workers."""
+    """Context manager that holds and renews a table's clean-up lease. Yields its token, with which workers check it.
+
+    `take_over`: take the lease even from an active holder. Raises `LeaseHeldError`, and `LeaseLostError` at the end.
+    """
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # the user may have no name in a container
@@ -235,7 +238,7 @@ class TruncationJob:
         return _Worker(self, connection, concurrency, RateLimitedTable(table, pace)).cut(ranges)
 
     def rules(self, decision: Decision) -> tuple[str | None, TruncationRules | None]:
-        """Return the source of a stream's rules and the rules, or twice `None` if the stream has no rules."""
+        """Return the origin of a stream's rules (`GIVEN` or a policy's level), and the rules: both None without any."""
         if self.options.is_given:
             return GIVEN, self.options.as_of(self.now, self.open_batches)
         if decision.rules is None or decision.rules.rules is None:

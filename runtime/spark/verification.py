@@ -170,7 +170,7 @@ class _Tally:
         self._rows += differing.values()
 
     def flush(self, *, at_end: bool = False) -> pa.RecordBatch:
-        """Return the differences so far and, with `at_end`, the counts. The last row has the collected outputs."""
+        """Return the differences since the last flush. `at_end`: also the counts. Outputs are in an extra last row."""
         names, rows = ("business_id", "message_id", "error", "version", *_KIND), []
         for row in (*self._rows, *(self._counts.values() if at_end else ())):
             changes = [asdict(change) for change in row.first.changes]
@@ -334,7 +334,7 @@ def _found(messages: DataFrame, job: VerifyJob, number: int, options: VerifyOpti
 
 
 def _stored_ids(options: VerifyOptions, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
-    """Yield the message ids of the stored versions of sampled streams, or errors, in the form of `_STORED`."""
+    """Yield lists of `_STORED` rows: message ids of versions of sampled streams, or the errors of corrupt streams."""
     concurrency = ConcurrencyLimit(options.in_flight)
     table = connection.measured(connection.table, concurrency, options.wrap)
 
@@ -365,7 +365,7 @@ def _stored(key: str, first: int = 1, ids: Sequence[str] = (), error: str | None
 
 
 def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> DataFrame:
-    """Return findings on streams that the app no longer reads: it lacks the handler, or finds other business ids."""
+    """Return a row for each lost stream: without a handler, with messages that are now routed elsewhere, or corrupt."""
     spark, is_of_app = logs[0].sparkSession, sf.col("handler").isin(list(job.app.handlers))
     ranges = connection.run(split_keys(object_keys(connection.table), RANGES_OF_A_CORE * cores_of(spark)))
     with failing_as(BatchFailedError):

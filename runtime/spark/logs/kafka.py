@@ -130,7 +130,7 @@ class KafkaLog:
         return Limits(first, last, {name: str(topic.topic_id) for name, topic in topics.items()})
 
     def offsets(self, bound: str, limits: Limits) -> Offsets:
-        """Return each partition's offset at a bound. Raises `UsageError` for an invalid or incomplete bound."""
+        """Return each partition's offset at a bound, see `_FORM`. Raises `UsageError` if the bound is invalid."""
         if bound in ("earliest", "latest"):
             return limits.first if bound == "earliest" else limits.last
         if _OFFSETS.fullmatch(bound):
@@ -325,7 +325,7 @@ Marks = dict[str, int | str]  # for each TOPIC/PARTITION an offset, and for each
 
 
 def stream_of(spark: SparkSession, url: str, decoding: Decoding) -> DataFrame:
-    """Return the messages of topics as a streaming DataFrame. Raises `UsageError` and `LogError`."""
+    """Return the messages of topics as a streaming DataFrame. Raises `UsageError` for a bad URL or before Spark 4.2."""
     if SupportsTriggerAvailableNow is object:
         raise UsageError("A stream of topics needs Spark 4.2 or newer.")
     log = KafkaLog(url, decoding)
@@ -339,7 +339,7 @@ def stream_of(spark: SparkSession, url: str, decoding: Decoding) -> DataFrame:
 
 
 class TopicSource(DataSource):
-    """The data source of one stream."""
+    """The data source of topics. Each stream registers a subclass with its own `log` and name."""
 
     log: ClassVar[KafkaLog]
     short_name: ClassVar[str]
@@ -377,7 +377,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._log.limits()
 
     def latestOffset(self, start: Marks, limit: ReadLimit) -> Marks:  # noqa: N802
-        """Return the offsets at which the next micro-batch ends."""
+        """Return the offsets at which the next micro-batch ends, or `start` if there are no new records."""
         limits = self._target or self._log.limits()
         begun = {lane: int(start.get(_name(lane), 0)) for lane in limits.last}
         behind = {lane: max(end - begun[lane], 0) for lane, end in limits.last.items()}

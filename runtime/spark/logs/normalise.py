@@ -76,7 +76,10 @@ _PART, _CONTENT = "excess_part", "excess_content"
 
 
 def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits = USUAL) -> DataFrame:
-    """Return a log in the normalised form. Raises `LogError` for a column that is missing or has a wrong type."""
+    """Return the envelopes of a log. An invalid row has a `problem` and its `line`. `source`: a prefix for message ids.
+
+    A row beyond `limits` is invalid, with a note as `line`. Raises `LogError` for missing columns or wrong types.
+    """
     judged, types = _judge(log, source, limits)
     is_packed = isinstance(types["body"], BinaryType)
     note = f"CASE WHEN {_EXCESS} IS NOT NULL THEN to_json(named_struct({text(NOTE)}, {_EXCESS})) END"
@@ -104,7 +107,7 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
 
 
 def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) -> str | None:
-    """Write the rows that are too large to a folder, in the form of the log. Return the path, or `None` without any."""
+    """Write rows beyond `limits` to `folder/name`, in the form of the log. Return the path, or `None` without rows."""
 
     def large(rows: DataFrame) -> DataFrame:
         return _judge(rows, None, limits)[0].where(f"{_EXCESS} IS NOT NULL")
@@ -206,7 +209,7 @@ def canonical(name: str) -> str:
 
 
 def _unreadable(types: _Types) -> Sequence[tuple[str, str]]:
-    """Return the checks for unreadable rows. Bytes in another encoding would be corrupted later, or stop Spark."""
+    """Return SQL conditions of unreadable rows, each with an SQL expression of the problem, such as invalid UTF-8."""
     if "unparsed" in types:
         # Searching a fixed text is fast, and few lines contain such an escape. An escaped backslash begins no escape.
         escapes = " OR ".join(rf"contains(line, {text(start)})" for start in (r"\ud", r"\uD"))
@@ -251,7 +254,7 @@ def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
 
 
 def lacks(where: str, missing: Collection[str], names: Iterable[str]) -> LogError:
-    """Return the error for a log without some required columns."""
+    """Return the error for a log without some required columns. `where`: its path, or empty. `names`: its columns."""
     at, lacking = f" at {where}" if where else "", ", ".join(name for name in REQUIRED if name in missing)
     has = ", ".join(names) or "none"
     return LogError(
@@ -363,7 +366,7 @@ def texts(values: Iterable[str]) -> str:
 
 
 def first_of(cases: Iterable[tuple[str, str]], otherwise: str | None = None) -> str:
-    """Return one flat CASE, cheaper than nested ones: the value of the first condition that holds, else `otherwise`."""
+    """Return a flat SQL CASE: the value of the first condition that holds, else `otherwise`, else null."""
     branches = " ".join(f"WHEN {condition} THEN {value}" for condition, value in cases)
     if not branches:
         return otherwise or "NULL"
@@ -436,7 +439,7 @@ def route(
     sample: Sample | None = None,
     types: Collection[str] | None = None,
 ) -> DataFrame:
-    """Return a row for each message and handler, sorted by stream. The log may name the handler of a message."""
+    """Route messages to handlers, and sort them by stream. `sample`: if given, only its streams. See `find_routes`."""
     routed = find_routes(messages, app, types)
     if sample is not None:
         routed = routed.where(sample.takes())
@@ -451,7 +454,10 @@ def group(routed: DataFrame, partitions: int) -> DataFrame:
 
 
 def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = None) -> DataFrame:
-    """Route messages row by row, which also works on a streaming DataFrame."""
+    """Return a row for each message and handler, also of a streaming DataFrame. The log may name the handler.
+
+    `types`: only messages of these types get a stream; by default, those of all types that the app takes.
+    """
     taken = [name for name in app.message_types if types is None or name in types]
     routes = {name: app.routes(name) for name in taken}
     paths: dict[FieldPath, list[str]] = {}
@@ -500,7 +506,7 @@ def _business_id(routes: _Routes, paths: Sequence[FieldPath]) -> str:
 
 
 def _with_keys(messages: DataFrame, types: Mapping[FieldPath, Collection[str]]) -> DataFrame:
-    """Add a column for each path: the business id named in the log, else the one in bodies of types with this path."""
+    """Add a column `key_N` for each path: the business id in the log, else in the body. It is null for other types."""
     given = "nullif(given, '')"
     if isinstance(messages.schema["body"].dataType, BinaryType):
         return messages.selectExpr("*", *(f"{given} AS key_{number}" for number in range(len(types))))

@@ -125,7 +125,7 @@ def is_kafka(log: object) -> TypeGuard[str]:
 
 
 def is_on_disk(path: str, master: str) -> bool:
-    """Return whether a path is one local file or folder, for Spark too. An existing file's name is not a pattern."""
+    """Return whether a path is local, for Spark too. A path with `*` or similar is local only if such a file exists."""
     if "HADOOP_CONF_DIR" in os.environ or not is_local(master):
         return False
     is_one = not _PATTERN.search(path) and (path.startswith("file:") or not _SCHEME.match(path))
@@ -203,7 +203,10 @@ def open_log(
     decoding: Decoding = AS_JSON,
     recorded: str = "",
 ) -> OpenedLog:
-    """Open a log. `recorded`: the input of the batch that is resumed, for Kafka. Raises `LogError` and `UsageError`."""
+    """Open a log. `say`: is told about skipped files. `recorded`: for Kafka, the input of the batch to resume.
+
+    Raises `LogError` if the log cannot be read, and `UsageError` for an object that is no log.
+    """
     if is_kafka(log):
         from runtime.spark.logs.kafka import KafkaLog  # noqa: PLC0415 - of an extra
 
@@ -470,7 +473,7 @@ def _read(spark: SparkSession, files: LogFiles, where: str) -> DataFrame:
 def _read_parquet(
     reader: Callable[[], DataFrameReader], files: LogFiles, where: str, paths: Sequence[str]
 ) -> DataFrame:
-    """Read Parquet files with the union of their columns. Each set of columns in local files is a relation: no job."""
+    """Read Parquet files with the union of their columns. Reading local footers here saves a Spark job."""
     groups: dict[tuple[tuple[str, pa.DataType], ...], list[str]] = {}
     untyped: set[str] = set()
     try:
@@ -520,7 +523,7 @@ def literal(path: str) -> str:
 
 
 def with_later_columns(schema: StructType) -> StructType:
-    """Add the optional columns that later files of a stream may have."""
+    """Return a schema plus the optional columns of a log, which later files of a stream may have."""
     has = {field.name.lower(): field.dataType for field in schema}
     if has.get("body") == BinaryType():
         has.setdefault("business_id", StringType())  # required with msgpack bodies

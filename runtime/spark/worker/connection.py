@@ -218,7 +218,10 @@ class GroupCommit:
                 coroutine.close()
 
     def step(self, work: Work[T], answer: TransactionResult | None) -> Pending:
-        """Run a coroutine until its next transaction. Raises `StopIteration` at its end."""
+        """Run a coroutine until its next transaction, and return that. `answer`: the result of the last one, if any.
+
+        Raises `StopIteration` when the coroutine returns.
+        """
         self.is_collecting = True
         try:
             pending = work.throw(answer) if isinstance(answer, Exception) else work.send(answer)
@@ -314,12 +317,12 @@ class Connection:
             self._loop.close()
 
     def measured(self, table: Table, concurrency: ConcurrencyLimit, wrap: Wrap | None = None) -> Table:
-        """Return the table with `wrap` applied, and measured if several calls may be in flight."""
+        """Return the table with `wrap` applied. On the network, its calls also report their times to `concurrency`."""
         table = table if wrap is None else wrap(table)
         return table if self._loop is None else MeasuredTable(table, concurrency)
 
     def run_all(self, work: Iterable[Work[T] | Wait], concurrency: ConcurrencyLimit) -> Iterator[T]:
-        """Run coroutines from a lazy sequence, and yield their results. An error cancels the others."""
+        """Run coroutines of a lazy sequence, within `concurrency`. Yield results in any order. An error cancels all."""
         if self._loop is None:
             yield from self._group.run_all(work, concurrency.most)
         else:
@@ -338,7 +341,10 @@ def open_table(
     make: bool = True,
     spark: SparkSession | None = None,
 ) -> Connection:
-    """Return this thread's connection to a table, and to a second table if `other` is given. Raises `UsageError`."""
+    """Return this thread's connection to a table, and to `other` if given. `make`: create tables that are missing.
+
+    `spark`: if given, raise `UsageError` unless its workers can access the stores.
+    """
     # The cache key is absolute: a relative path or a variable may have another meaning later.
     place, other = TablePlace(store_url, table_name).for_workers(), other and other.for_workers()
     key = (os.getpid(), threading.get_ident(), place, None if other == place else other)

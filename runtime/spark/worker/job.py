@@ -89,7 +89,7 @@ class Group:
 
 @dataclass(slots=True)
 class Chunk:
-    """Deliveries of whole small streams of one handler. Each stream ends before one of the positions `ends`."""
+    """Deliveries of whole small streams of one handler. `ends`: the position after each stream."""
 
     handler: str
     business_ids: list[str]
@@ -251,7 +251,10 @@ G = TypeVar("G", bound=Group | Chunk)
 def by_stream(
     given: Iterable[G | Wait], begin: Callable[[], S], work: Callable[[G, S], Coroutine[Any, Any, R]]
 ) -> Iterator[Coroutine[Any, Any, R] | Wait]:
-    """Yield a coroutine for each group, with `Wait` items that keep a stream in sequence and bound the memory."""
+    """Yield `work(group, state)` for each group. `begin` makes a state for each stream, which its groups share.
+
+    `Wait` items between the coroutines keep each stream in sequence, and limit the memory.
+    """
     held = 0
 
     async def within_bounds(group: G, stream: S) -> R:
@@ -281,7 +284,7 @@ def by_stream(
 def prepared(
     group: Group, app: App, limits: MessageLimits, types: Collection[str] | None = None
 ) -> Deliveries | list[Outcome]:
-    """Return the prepared deliveries of a group. For a group without a stream, return their dead letters."""
+    """Return the prepared deliveries of a group, or their dead letters if it has no stream. `types`: see `FoldJob`."""
     if group.deliveries is not None:
         return group.deliveries
     handler = app.handlers.get(group.handler or "")
@@ -317,7 +320,7 @@ def rare_collections() -> Iterator[None]:
 
 @contextmanager
 def supervising(app: App, options: BatchOptions) -> Iterator[App]:
-    """Context manager that yields the app under supervision, which may kill the worker. Spark then retries the task."""
+    """Context manager that yields the app with limits of time and memory. A limit may end the worker: Spark retries."""
     if threading.current_thread() is not threading.main_thread():
         yield app
         return
@@ -350,7 +353,7 @@ class FoldJob:
         return make_batch_algorithms(self.options.algorithm, given)
 
     def open(self, app: App | None = None) -> tuple[Connection, ConcurrencyLimit, Dependencies]:
-        """Return the connection of this worker, its concurrency limit, and the dependencies of algorithms."""
+        """Return the worker's connection, concurrency limit, and what algorithms need. `app`: replaces `self.app`."""
         options, metrics = self.options, self.metrics
         connection = open_table(self.store, self.table, self.other_table)
         concurrency = ConcurrencyLimit(options.in_flight)
@@ -395,7 +398,7 @@ class FoldJob:
             yield to_arrow([Outcomes.of(outcomes)])
 
     def _fold(self, given: Callable[[int], Iterable[Group | Chunk]]) -> Iterator[pa.RecordBatch]:
-        """Process the groups and chunks that `given` returns for the maximum of deliveries per stream in a chunk."""
+        """Process what `given(most)` yields: groups, and chunks of streams with at most `most` deliveries."""
         with supervising(self.app, self.options) if self.is_supervised else nullcontext(self.app) as app:
             connection, concurrency, dependencies = self.open(app)
             algorithms = self.algorithms(dependencies)
@@ -468,7 +471,7 @@ class FoldJob:
 
 
 def _with(left: deque[Group], given: Iterable[Group | Chunk]) -> Iterator[Group | Chunk | Wait]:
-    """Yield the given groups and, between streams, the groups of chunks that are in `left`."""
+    """Yield the given groups and chunks. Between streams, also yield the groups that handling chunks adds to `left`."""
     for group in given:
         while left and not (isinstance(group, Group) and group.follows):
             yield left.popleft()

@@ -258,7 +258,7 @@ def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class PartJob:
-    """Folds a partition, and writes its outcomes to a file. Counts outcomes in `metrics`, which `fold` may share."""
+    """Runs `fold` over a partition, and writes the outcomes to a file. `metrics`: counts the outcomes of the task."""
 
     fold: Fold
     folder: str
