@@ -313,7 +313,7 @@ class Command(TyperCommand):
 
     @staticmethod
     def counts(option: Declared, given: Mapping[str, Any]) -> bool:
-        """Return whether the project file's value of an option applies beside the options typed by the user."""
+        """Return whether the file's value of an option applies to a command with the typed options `given`."""
         # A policy contains only the typed rules; those of the file are for single truncations.
         is_of_truncation = option.group == "truncate" and given.get("policy") is not None
         replaces_log = option.name == "messages" and given.get("unfinished") is not None
