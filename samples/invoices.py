@@ -22,7 +22,7 @@ class PlaceOrder(Message):
 
 
 class InvoiceIssued(Message):
-    """An invoice was stored under this reference."""
+    """An invoice was stored. `document` refers to its PDF."""
 
     customer: str
     number: int
@@ -31,7 +31,7 @@ class InvoiceIssued(Message):
 
 
 class CustomerData(State):
-    """The number and total of a customer's invoices, and the newest invoice."""
+    """How many invoices a customer has, their total, and a reference to the newest one."""
 
     invoices: int = 0
     total: Decimal = Decimal()

@@ -63,10 +63,10 @@ def _options(
 
 
 class Commands(TyperGroup):
-    """Lists commands in panels, and warns of unknown environment variables."""
+    """Lists commands in panels, and warns about unknown environment variables."""
 
     def format_commands(self, _: Any, formatter: Any) -> None:  # noqa: ANN401 - untyped in typer
-        """Write a section for each panel."""
+        """Write the help: one section for each panel of commands."""
         width = formatter.width - 6 - max(map(len, self.commands))
         for panel, commands in _PANELS.items():
             rows = [(name, self.commands[name].get_short_help_str(width)) for name in map(_name, commands)]
@@ -74,7 +74,7 @@ class Commands(TyperGroup):
                 formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """Find the command. Warn of each `CONSISTENT_` variable that belongs to no option."""
+        """Find the command. Warns about each `CONSISTENT_` variable in the environment that belongs to no option."""
         known = {option.variable or "" for _, (option, _) in schema(self)} | {CHOSEN, OF_EVENTS}
         for name in sorted(os.environ.keys() - known):
             if name.startswith("CONSISTENT_"):
@@ -88,7 +88,7 @@ class ListFirst(TyperGroup):
     """A group whose default command is `list`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        """Insert `list` if no command is named."""
+        """Insert `list` before the arguments if they name no command."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             ctx.fail(f"No such command {args[0]!r}: use one of {', '.join(self.commands)}.")
         if not args or args[0] not in [*self.commands, *ctx.help_option_names]:

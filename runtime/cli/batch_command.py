@@ -56,7 +56,7 @@ def holds_secret() -> str:
 
 
 def command_with(option: str, value: str) -> str:
-    """Return the current command with a new value of an option, quoted for a shell. Secrets become dots."""
+    """Return the current command with another value of one option, quoted for a shell. Secrets become dots."""
     words, given = [], iter(_given.get() or ())
     for word in given:
         if word == option:
@@ -67,14 +67,14 @@ def command_with(option: str, value: str) -> str:
 
 
 def command_on(command: str, states: TablePlace, *more: str) -> str:
-    """Return a command for a table, quoted for a shell. Secrets become dots."""
+    """Return a `consistent` command with the store and table as options, quoted for a shell. Secrets become dots."""
     words = ["--store", states.store, "--table", states.table]
     return shlex.join(["consistent", *command.split(), *map(_shown, words), *more])
 
 
 @contextmanager
 def resumable(batch_id: str, states: TablePlace) -> Iterator[None]:
-    """Context manager that appends to errors of a batch the command that resumes or abandons it."""
+    """Context manager that appends a command to a failure of the batch: to resume the batch, or to abandon it."""
     try:
         yield
     except BatchHeldBackError as error:
@@ -138,7 +138,7 @@ class BatchReport:
         }
 
     def table(self, title: str) -> RenderableType:
-        """Return a table with a row for each round and handler, and the counts by status."""
+        """Return a table with a row for each round and handler: deliveries by status, and outputs."""
         rows: dict[tuple[int, str], dict[str, Any]] = {}
         for each in self.counts:
             name = each.handler or "(none)"
@@ -149,7 +149,7 @@ class BatchReport:
         return make_table(title, ("round", "handler", *Status, "outputs"), rows.values())
 
     def parts(self) -> Iterator[RenderableType]:
-        """Yield the parts of the human-readable report: counts, dead letters, and the next commands."""
+        """Yield the parts of the human-readable report: counts, dead letters, and the command to list outcomes."""
         batch_id = self.record.batch_id
         if self.was_published:
             yield f"Batch {batch_id} was already published, and a published batch never changes. Its outcomes:"
@@ -182,7 +182,7 @@ _CHANGED_RULE = Text(
 
 
 def table_of_dead_letters(groups: Sequence[DeadLetters], total: int, what: str = "Dead letters") -> Group:
-    """Return a table of groups, with the error and some message ids of each."""
+    """Return a table of groups with the error and some ids of each. `total` counts all dead letters, also unlisted."""
     shown = sum(group.count for group in groups)
     title = what if shown == total else f"{what}, {shown:,} of {total:,}"
     columns = ("deliveries", "reason", "handler", "type", "error", "messages")
@@ -221,7 +221,7 @@ class BatchChoices:
     spark: SparkOptions
 
     def options(self, options: BatchOptions) -> BatchOptions:
-        """Return the options with auxiliary stores and metrics. Raises `UsageError` for contradictory options."""
+        """Return the options with auxiliary store and metrics added. Raises `UsageError` for contradictory options."""
         self.others.check(options.algorithm)
         other = self.others.place(self.states)
         self.spark.check_scope(self.states, other)
@@ -234,7 +234,7 @@ class BatchChoices:
         )
 
     def check(self, app: App, options: BatchOptions, *, must_exist: bool = True) -> bool:
-        """Return whether the table exists. Raises the errors of `check_folder` and `check_batch`."""
+        """Return whether the table exists. Raises the errors of `check_batch`, and of `check_folder` for `out`."""
         check_folder(self.out, self.spark.place)
         return check_batch(app, self.states, options, self.batch_id, self.out, must_exist=must_exist)
 
@@ -251,7 +251,10 @@ class BatchChoices:
     def carried_out(
         self, app: App, options: BatchOptions, first_step: str, work: Work, log_bytes: int | None = None
     ) -> Iterator[CarriedOut]:
-        """Context manager: run the batch, and yield its report before Spark stops. `log_bytes`: the size of the log."""
+        """Context manager that starts Spark, calls `work` with a `Batch` and its id, and yields a report of the result.
+
+        `first_step` describes the work for the progress display. `log_bytes` is the size of the log, if known.
+        """
         from runtime.spark.batch import Batch
 
         batch_id = self.batch_id or ""

@@ -31,8 +31,8 @@ _FILE = "sqlite:///"
 def load_app(spec: str) -> App:
     """Import the App named by `module:attribute`.
 
-    Raises `UsageError` for an invalid name, or a module that shares its name with a package of this project, and
-    `AppNotFoundError` for any other problem.
+    Raises `UsageError` for an invalid name, or a module that shares its name with a package of this project. Raises
+    `AppNotFoundError` if the module cannot be imported, or the attribute is missing or not an App.
     """
     form = "An app is named MODULE:ATTRIBUTE, such as samples.shooting_range:app"
     module, attribute = load_module(spec, form)
@@ -59,8 +59,8 @@ def _is_handler(value: object) -> bool:
 def load_module(spec: str, form: str) -> tuple[ModuleType, str]:
     """Import the module of `module:attribute`, and return it with the attribute's name.
 
-    Searches the working directory last, so that an app needs no installation. Raises `UsageError` for an invalid name,
-    and `AppNotFoundError` if the module is missing or its import fails.
+    Searches the working directory last, so that an app needs no installation. Raises `UsageError` for an invalid name:
+    `form` is the start of its sentence. Raises `AppNotFoundError` if the module is missing or its import fails.
     """
     name, colon, attribute = spec.partition(":")
     if not colon or not attribute.isidentifier() or not all(part.isidentifier() for part in name.split(".")):
@@ -102,7 +102,7 @@ def _is_here(name: str) -> bool:
 
 
 def hint_at(name: str | None) -> str:
-    """Return advice if another module of this name hides one in the working directory, or an empty string."""
+    """Return advice if a module of this name in the working directory is hidden by another module, otherwise ""."""
     top = (name or "").partition(".")[0]
     imported = sys.modules.get(top)
     if imported is None or not _is_here(top):
@@ -136,7 +136,7 @@ def _raised(name: str, error: BaseException) -> str:
 
 
 def check_folder(path: str, master: str, what: str = "Outcomes", option: str = "--out") -> None:
-    """Raise `NotPossibleError` if a local folder cannot be written to."""
+    """Raise `NotPossibleError` if a local folder cannot be written to. `what` and `option` name it in the message."""
     if ":" in path or not master.startswith("local"):
         return
     folder = Path(path).absolute()
@@ -157,9 +157,10 @@ def check_file(file: Path | None) -> None:
 def check_log(
     path: str, master: str, format_: str | None, source: str | None = None, decoding: Decoding = AS_JSON
 ) -> int | None:
-    """Check a log, and return its size in bytes, or `None` if it is not local.
+    """Return the size of a log in bytes, or `None` if the log is not local.
 
-    Raises `LogError` for an unreadable log, and `UsageError` for an invalid source.
+    Raises `LogError` if the log cannot be read, and `UsageError` if `path` is empty or `source`, which is put before
+    message ids, has a colon.
     """
     from runtime.spark.logs import normalise
     from runtime.spark.logs.read import find_on_disk, is_on_disk
@@ -175,9 +176,9 @@ def check_log(
 def check_source(
     folder: str, format_: str | None, master: str, written: Mapping[str, str], decoding: Decoding
 ) -> None:
-    """Raise `LogError` or `UsageError` for an invalid source of a stream.
+    """Raise `LogError` or `UsageError` if a folder, or topics of Kafka, cannot be the source of a stream.
 
-    `written` maps options to the folders to which the stream writes. These must be outside the source.
+    `written` maps options to the folders to which the stream writes. These folders must be outside the source.
     """
     from runtime.spark.logs.read import is_kafka, is_on_disk
 
@@ -212,9 +213,9 @@ def _has_topics(log: str, decoding: Decoding) -> bool:
 
 
 def on_table(place: TablePlace, work: Callable[[Table], Awaitable[T]]) -> T:
-    """Call an async function with an existing table, and return its result.
+    """Call an async function with an existing table, and return the result of the function.
 
-    Raises `NotPossibleError` if the SQLite file does not exist, and `TableNotFoundError`.
+    Raises `NotPossibleError` if the SQLite file does not exist, and `TableNotFoundError` if the table does not.
     """
     store = connect(place.store)
     file = _missing_file(store)
@@ -236,7 +237,7 @@ def confirm(deed: str, *, yes: bool, hint: str = ", or try --dry-run first") -> 
 
 
 def require_table(place: TablePlace) -> TablePlace:
-    """Return the location of a table, or of the table to which it was switched. Raises the errors of `on_table`."""
+    """Return the location of a table or, after `consistent switch`, of its successor. May raise as `on_table` does."""
 
     async def name(_: Table) -> str:
         async with connect(place.store) as store:
@@ -260,9 +261,10 @@ def _missing_file(store: Store) -> Path | None:
 def check_batch(
     app: App, states: TablePlace, options: BatchOptions, batch_id: str | None, out: str, *, must_exist: bool
 ) -> bool:
-    """Return whether the table of a batch exists. Raises the ledger's errors if it rejects the batch.
+    """Return whether the table of a batch exists. With `must_exist`, a missing table raises `TableNotFoundError`.
 
-    With `must_exist`, a missing table raises `TableNotFoundError`.
+    Raises `BatchRefusedError` if the batch id is invalid, if the table has another algorithm or does not fit the app,
+    or if the batch was abandoned or has outcomes in another folder.
     """
     from runtime.spark.commit import absolute_folder
 

@@ -35,7 +35,7 @@ def visible_line(text: str) -> str:
 
 
 def indented(text: str) -> str:
-    """Escape text, and indent all lines but the first, so that no line looks like output of the program."""
+    """Return escaped text with all lines but the first indented, so that no line looks like output of the program."""
     return visible(text).replace("\n", "\n  ")
 
 
@@ -71,7 +71,7 @@ notes = partial(results, to_stderr=True)
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """The output of a command, human-readable or as JSON."""
+    """Prints the output of a command, human-readable or, with `as_json`, as JSON."""
 
     as_json: bool = False
 
@@ -80,7 +80,7 @@ class Screen:
         _tell(notes(), sentence, Text(indented(sentence)), **fields)
 
     def show(self, *parts: RenderableType) -> None:
-        """Print parts of the human-readable result. No-op with `as_json`.
+        """Print parts of the human-readable result. With `as_json`, print nothing.
 
         A `str` is a line to copy, and is not wrapped. A `Text` is prose, and is wrapped.
         """
@@ -104,7 +104,7 @@ def complain(sentence: str) -> None:
 
 
 def _tell(console: Console, sentence: str, text: Text, **fields: object) -> None:
-    """Print `text` or, if logs are JSON, an event with the sentence and the fields."""
+    """Print `text` or, if logs are JSON, one event with `sentence` and `fields`."""
     if logs_json():
         console.file.write(f"{event(sentence, **fields)}\n")
     else:
@@ -115,10 +115,11 @@ _LINE_SECONDS = 10.0
 
 
 class StepProgress:
-    """Shows the current step with its counts and duration. As a context manager, it ends the last step.
+    """Shows the current step with its counts and duration. As a context manager, ends the last step as done or failed.
 
     Shows nothing between `done` and the next `step`, so that results can be printed. On a terminal, finished steps stay
-    visible only with `keep_steps`. Elsewhere, each step prints a line, and another one every ten seconds.
+    visible only with `keep_steps`. In files and pipes, prints a line when a step begins, and its count at most every
+    ten seconds.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class StepProgress:
         self.show_count(rows, "rows")
 
     def show_count(self, done: int, unit: str, total: int | None = None) -> None:
-        """Show a count, with the total if known, and the rate since the first call."""
+        """Show how many units of the step are done, the total if known, and the rate since the step's first call."""
         if not self._sentence:
             return
         now = self._clock()
@@ -224,7 +225,7 @@ def make_table(title: str, columns: Sequence[str] | Mapping[str, str], rows: Ite
 
 
 def make_facts(title: str, facts: Iterable[tuple[str, Cell]]) -> RenderableType:
-    """Return names and values with a title."""
+    """Return a title with a table of names and values below it."""
     table = Table(box=None, show_header=False, **_LOOK)
     table.add_column(style="dim")
     table.add_column(overflow="fold")

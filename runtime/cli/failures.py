@@ -37,7 +37,10 @@ LIMIT_BYTES = 10 * 2**20  # a longer log file is renamed to `.1`, replacing an o
 
 
 def prepare_log(path: Path | None = None) -> Path:
-    """Create the log file and its folder, and rotate a long file. Return the path of the file. Raises `OSError`."""
+    """Create the log file and its folder, and return the file's path. Raises `OSError` if that fails.
+
+    A file over the size limit is renamed first. The default path is in the working directory.
+    """
     chosen = path or DEFAULT
     chosen.parent.mkdir(parents=True, exist_ok=True)
     ignore = chosen.parent / ".gitignore"
@@ -88,12 +91,15 @@ class NotPossibleError(RuntimeFailure):
 
 
 class UnexpectedError(RuntimeFailure):
-    """Wraps an unexpected exception. Names the log file with the traceback."""
+    """Raised instead of an unexpected exception. The message names the log file with the traceback."""
 
 
 @contextmanager
 def answered() -> Iterator[None]:
-    """Context manager that prints every error as one sentence, and exits with its code."""
+    """Context manager that prints an error as one sentence, and raises `SystemExit` with the exit code of the error.
+
+    Streams or rows that were skipped as corrupt are printed too, and turn exit code 0 into 1.
+    """
     damaged = Damaged()
     try:
         with traced(), collecting(damaged):
@@ -121,7 +127,7 @@ def _tell(damaged: Damaged) -> None:
 
 @contextmanager
 def traced(log_file: Path | None = None) -> Iterator[None]:
-    """Context manager that logs tracebacks of unexpected errors, and raises `UnexpectedError` instead."""
+    """Context manager that logs the traceback of an unexpected error, and raises `UnexpectedError` instead."""
     try:
         yield
     except (*_EXPECTED, *_OF_TYPER):
@@ -131,7 +137,7 @@ def traced(log_file: Path | None = None) -> Iterator[None]:
 
 
 def exit_code(error: Exception) -> int:
-    """Return the exit code for an error."""
+    """Return the exit code for an error: 3 for a batch held back by dead letters, 2 for wrong usage, otherwise 1."""
     if isinstance(error, BatchHeldBackError):
         return TOO_MANY_DEAD_LETTERS
     return WRONG_USAGE if type(error) in _OF_USAGE else FAILED
@@ -139,7 +145,7 @@ def exit_code(error: Exception) -> int:
 
 @contextmanager
 def needing(what: str) -> Iterator[None]:
-    """Context manager that turns a missing package into an error with its feature and the pip command."""
+    """Context manager that converts a missing package to `MissingExtraError`: `what`, its name and the pip command."""
     try:
         yield
     except ModuleNotFoundError as error:

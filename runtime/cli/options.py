@@ -76,7 +76,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def only(*names: str) -> frozenset[str]:
-    """Annotate a parameter with the fields of its dataclass that a command uses. Other fields keep their defaults."""
+    """Return an annotation that limits a dataclass parameter to the named fields. Other fields keep their defaults."""
     return frozenset(names)
 
 
@@ -90,7 +90,7 @@ def _keyword(name: str, default: object, annotation: object) -> inspect.Paramete
 
 @dataclass(frozen=True)
 class Declared:
-    """A dataclass field as an option of the command line, the environment and, if it has a group, the project file."""
+    """A dataclass field as an option: on the command line, in the environment and, with a group, in a project file."""
 
     field: Field[Any]
     hint: Any
@@ -98,13 +98,13 @@ class Declared:
 
     @property
     def key(self) -> str:
-        """The option's name in the project file and, after the hyphens, on the command line."""
+        """The option's name in the project file. On the command line, `--` precedes the name."""
         own = self.field.name.rstrip("_").replace("_", "-")
         return str(self.field.metadata.get("name", own)).removeprefix("--")
 
     @property
     def name(self) -> str:
-        """The parameter name, derived from an explicit option name, because two classes may have the same field."""
+        """The parameter's name: the explicit option name if there is one, because classes may share a field name."""
         return self.key.replace("-", "_") if "name" in self.field.metadata else self.field.name
 
     @property
@@ -133,7 +133,7 @@ class Declared:
         return named
 
     def parameter(self) -> inspect.Parameter:
-        """Return the parameter, with the annotation for typer."""
+        """Return the parameter of the command's signature, annotated for typer."""
         more = {each: value for each, value in self.field.metadata.items() if each not in OWN_DETAILS}
         kind, default, is_optional = self.kind, self.field.default, self.kind is not self.hint
         more.setdefault("show_envvar", "envvar" in more)
@@ -160,7 +160,11 @@ class Declared:
         return _keyword(self.name, default, annotation)
 
     def take(self, given: dict[str, Any]) -> Any:  # noqa: ANN401 - of any option
-        """Pop the value of the field. Values of a repeatable option become a mapping or, split at commas, a list."""
+        """Remove the option's value from `given`, and return the value for the field.
+
+        Values of a repeatable option become a mapping or, split at commas, a list. If there are none, returns
+        `_NOT_GIVEN`.
+        """
         value = given.pop(self.name)
         if not self.is_many:
             return value
@@ -203,7 +207,7 @@ class _Group:
             yield from [each] if isinstance(each, Declared) else each.options()
 
     def take(self, given: dict[str, Any]) -> Any:  # noqa: ANN401 - an instance
-        """Pop the values of the options, and create the dataclass."""
+        """Remove the values of the options from `given`, and return the dataclass with these values."""
         values = {name: each.take(given) for name, each in self.members()}
         return self.of(**{name: value for name, value in values.items() if value is not _NOT_GIVEN})
 
@@ -283,7 +287,7 @@ Limit = Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show at
 
 
 def argument(metavar: str, text: str) -> Any:  # noqa: ANN401 - of typer
-    """Declare a positional argument."""
+    """Return the annotation of a positional argument, for typer."""
     return typer.Argument(metavar=metavar, show_default=False, help=text)
 
 
@@ -334,7 +338,7 @@ class AuxiliaryStore:
     )
 
     def place(self, states: TablePlace) -> TablePlace:
-        """Return the table. An omitted store or table name defaults to that of the states."""
+        """Return the location of ids or tokens. An omitted store or table name defaults to that of the states."""
         return TablePlace(self.auxiliary_store or states.store, self.auxiliary_table or states.table)
 
     def check(self, algorithm: str) -> None:
@@ -393,14 +397,18 @@ class SparkOptions:
         return self.remote or self.master or ""
 
     def check_scope(self, *places: TablePlace) -> None:
-        """Raise `UsageError` if workers cannot access the stores."""
+        """Raise `UsageError` if workers cannot access the stores, such as a local SQLite file from a cluster."""
         from runtime.spark.worker.connection import check_scope
 
         for each in places:
             check_scope(connect(each.store).scope, self.place)
 
     def working(self, stopped: str, log_bytes: int | None = None) -> AbstractContextManager[ShownSession]:
-        """Context manager that starts Spark; see `sessions.working`. `log_bytes`: the size of the log, if known."""
+        """Context manager that starts Spark and yields session and progress; see `sessions.working`.
+
+        `stopped` is printed after Ctrl-C. `log_bytes`: the size of the log, if known. Raises `UsageError` for a
+        reserved setting.
+        """
         if self.settings:
             from runtime.spark.session import SETTINGS
 
@@ -438,7 +446,8 @@ class ScanOptions(SparkOptions):
     ) -> None:
         """Call an async function with the table and its whole key range or, on Spark, once for each of several ranges.
 
-        Merges the `document()` of each result. `step` describes the work, `stopped` the state after Ctrl-C.
+        Passes the `document()` of each result to `merge`. `step` describes the work. `stopped` is printed after Ctrl-C.
+        With `prefix`, only partition keys with this prefix are scanned.
         """
         if not self.place:
             merge(on_table(states, lambda opened: function(opened, KeyRange(prefix))).document())
@@ -451,7 +460,10 @@ class ScanOptions(SparkOptions):
 
     @contextmanager
     def on_spark(self, step: str, stopped: str, *places: TablePlace) -> Iterator[Session]:
-        """Context manager that starts Spark for one step. Raises `UsageError` if workers cannot access the stores."""
+        """Context manager that starts Spark for one step, and yields the session. `stopped` is printed after Ctrl-C.
+
+        Raises `UsageError` if workers cannot access the stores of `places`.
+        """
         self.check_scope(*places)
         with self.working(stopped) as (spark, progress):
             progress.step(step)

@@ -41,7 +41,7 @@ Schema = Mapping[Key, tuple["Declared", Any]]
 
 
 class Value(NamedTuple):
-    """A value as typed on the command line, and its location in the project file."""
+    """A value in the form of the command line, and its location in the project file: FILE:LINE."""
 
     value: Any
     origin: str
@@ -57,12 +57,16 @@ class Project:
     secrets: list[str] = field(default_factory=list)  # the locations of secrets in the file
 
     def find(self, option: Declared, target: str | None = None) -> Value | None:
-        """Return the value of an option, if the file has one. For an option of targets, `target` names the target."""
+        """Return the value of an option, or `None` if the file has none. `target`: the target with the value."""
         values = self.targets.get(target or "", {}) if option.group == TARGETS else self.values
         return values.get((option.group or "", option.key))
 
     def target(self, given: str | None, *, must_be: bool) -> str | None:
-        """Return the name of the selected target, or `None` for a URL. Raises `UsageError` for an ambiguous name."""
+        """Return the name of the target that `given` names, or `None` for a URL. With `must_be`, a target is required.
+
+        Without `given`, `must_be` selects the only target. Raises `UsageError` if there are several, or for a
+        misspelled name.
+        """
         if given is None and must_be and self.targets:
             given, *others = self.targets
             if others:
@@ -76,10 +80,10 @@ class Project:
 
 
 def find_file(start: Path) -> Path | None:
-    """Return the nearest project file, or `None`.
+    """Return the project file in a folder or its nearest parent, or `None` if there is none.
 
-    Raises `UsageError` for an unreadable file, and for a file of another user in a parent folder: a project file names
-    code to run.
+    Raises `UsageError` if the path is not a regular file, or if the file is in a parent folder and belongs to another
+    user: a project file names code to run.
     """
     for folder in (start, *start.parents):
         for file in (folder / FILE, folder / PYPROJECT):
@@ -94,9 +98,9 @@ def find_file(start: Path) -> Path | None:
 
 
 def read(schema: Schema, chosen: str | None) -> Project:
-    """Read the project file with environment `chosen`.
+    """Read the project file, if there is one. `chosen` names the environment whose values override the others.
 
-    Raises `UsageError` with file, line and the closest known key.
+    Raises `UsageError` for an unknown environment, an unknown key or an invalid value: the message names file and line.
     """
     here = Path.cwd()
     file = find_file(here)
@@ -128,7 +132,7 @@ def read(schema: Schema, chosen: str | None) -> Project:
 
 
 def _has_table(file: Path) -> bool:
-    """Return whether a pyproject.toml has our table. False for an invalid file, which other tools report."""
+    """Return whether a pyproject.toml has a table [tool.consistent]. An invalid file is left to other tools."""
     try:
         if b"consistent" not in file.read_bytes():
             return False
@@ -161,13 +165,13 @@ class _Reader:
     lines: Mapping[Names, int]
 
     def place(self, names: Names) -> str:
-        """Return the file and line of an entry or, if its line is unknown, of its table."""
+        """Return FILE:LINE of an entry or, if its line is unknown, of the table above it."""
         full = (*self.root, *names)
         found = (self.lines[full[:n]] for n in range(len(full), 0, -1) if full[:n] in self.lines)
         return f"{os.path.relpath(self.file)}:{next(found, 1)}"
 
     def wrong(self, names: Names, sentence: str) -> UsageError:
-        """Return an error with the location of an entry of the file, and `sentence`."""
+        """Return an error that consists of the location of an entry and `sentence`."""
         return UsageError(f"{self.place(names)}: {sentence}{'' if sentence.endswith('?') else '.'}")
 
     def table(self, names: Names, value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - of TOML
@@ -183,7 +187,7 @@ class _Reader:
         raise self.wrong(names, f"{full[-1]} must be a table, [{'.'.join(full)}]")
 
     def entries(self, above: Names, table: Mapping[str, Any]) -> Iterator[tuple[Names, Any]]:
-        """Yield the entries of the top level or of an environment, with their paths."""
+        """Yield the path and value of each entry of the top level or, with `above`, of an environment."""
         groups = {group for group, _ in self.schema if group}
         for name, value in table.items():
             if name not in groups:
@@ -194,7 +198,10 @@ class _Reader:
                 yield from (((name, key, *filter(None, [last])), one) for last, one in inner.items())
 
     def checked(self, names: Names, value: object, above: Names) -> tuple[Key, Any]:
-        """Return the key and value of an entry. Raises `UsageError` for an unknown key or invalid value."""
+        """Return the key of an entry, and its value in the form of the command line.
+
+        `above` is the path of the environment, if any. Raises `UsageError` for an unknown key or an invalid value.
+        """
         group, name = names[0] if names[1:] else "", names[-1]
         key = (group, name.replace("_", "-"))
         if key not in self.schema:
@@ -216,7 +223,7 @@ class _Reader:
         return key, self.anchored(declared, given) if isinstance(given, str) else given
 
     def anchored(self, declared: Declared, text: str) -> str:
-        """Resolve a relative path in a value against the folder of the file."""
+        """Return a value with a path made relative to the folder of the project file. Other values are unchanged."""
         before = "".join(text.partition("=")[:2]) if declared.is_many and "=" in text else ""
         path = text.removeprefix(before)
         scheme = next((each for each in ("sqlite:///", "file:") if path.startswith(each)), "")
@@ -290,7 +297,7 @@ _WITH_LOGS = frozenset({"reprocess", "fork"})  # commands that take several logs
 
 
 class Command(TyperCommand):
-    """A command with defaults from the project file. Options that select its input must not be repeated."""
+    """A command with defaults from the project file. Rejects repeated options that select input, such as --messages."""
 
     @property
     def declared(self) -> Mapping[str, Declared]:
@@ -306,7 +313,7 @@ class Command(TyperCommand):
 
     @staticmethod
     def counts(option: Declared, given: Mapping[str, Any]) -> bool:
-        """Return whether the project file's value of an option applies, given the options that the user typed."""
+        """Return whether the file's value of an option applies to a command with the typed options `given`."""
         # A policy contains only the typed rules; those of the file are for single truncations.
         is_of_truncation = option.group == "truncate" and given.get("policy") is not None
         replaces_log = option.name == "messages" and given.get("unfinished") is not None
@@ -363,7 +370,7 @@ class Command(TyperCommand):
         return "messages" in self.declared and self.declared["messages"].group is not None
 
     def log(self, ctx: Any, given: Mapping[str, Any], rest: list[str]) -> dict[str, str]:  # noqa: ANN401
-        """Return the value of `messages` if the log is a positional argument, otherwise an empty dict."""
+        """Return `{"messages": LOG}` if the log is a positional argument (one of `rest`), otherwise an empty dict."""
         if not rest or not self.has_log:
             return {}
         log, *more = (given["messages"], *rest) if given.get("messages") else rest
@@ -374,7 +381,10 @@ class Command(TyperCommand):
         return {"messages": log}
 
     def target(self, project: Project, given: Mapping[str, Any]) -> tuple[str, str | None]:
-        """Return the name of the option for the target, and the selected target of the project, if any."""
+        """Return the parameter that takes a target, or "", and the name of the selected target in the project, or None.
+
+        Raises `UsageError` if the command does not support a setting of the target.
+        """
         option = next((each.name for each, _ in self.options() if each.name in ("to", "publish")), "")
         if not option or not project.targets:
             return option, None
@@ -390,12 +400,12 @@ class Command(TyperCommand):
         return option, name
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401
-        """Return the pieces of the usage line."""
+        """Return the pieces of the usage line, with [LOG] if the command takes a log."""
         return super().collect_usage_pieces(ctx) + ["[LOG]"] * self.has_log
 
 
 def schema(command: Any) -> Iterator[tuple[Key, tuple[Declared, Any]]]:  # noqa: ANN401
-    """Yield each key of the project file with its option and parameter, for all commands."""
+    """Yield each key of the project file with its option and parameter, for a command and all commands below it."""
     for each in getattr(command, "commands", {}).values():
         yield from schema(each)
     for each, parameter in command.options() if isinstance(command, Command) else ():
@@ -403,7 +413,7 @@ def schema(command: Any) -> Iterator[tuple[Key, tuple[Declared, Any]]]:  # noqa:
 
 
 def read_project(ctx: Any, environment: str | None) -> Project:  # noqa: ANN401
-    """Read the project file of the working directory, and warn of secrets in it."""
+    """Read the project file, and warn about secrets in it. Adds the file's folder to Python's path, to find the App."""
     project = read(dict(schema(ctx.find_root().command)), environment or os.environ.get(CHOSEN))
     for place in project.secrets:
         Screen().note(f"Warning: {place} contains a secret: use env:NAME or file:PATH.")

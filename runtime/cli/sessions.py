@@ -48,7 +48,8 @@ def working(
     """Context manager that starts Spark, yields session and progress, and stops Spark.
 
     Output of Spark and its workers goes to the log file. Ctrl-C and SIGTERM print `when_stopped`, and exit with 130 and
-    143. Raises `NotPossibleError` without Java, and `UnexpectedError` for unexpected errors.
+    143. `keep_steps`: finished steps stay visible. `settings`: Spark settings, unused with Spark Connect. Raises
+    `NotPossibleError` without Java, and `UnexpectedError` for unexpected errors.
     """
     from runtime.spark.java import JAVA_MISSING, find_java
     from runtime.spark.session import is_remote, unless_gone
@@ -83,7 +84,7 @@ def working(
 
 
 def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
-    """Return the interrupt that caused an error, or None. After Ctrl-C, calls from PySpark to Java fail."""
+    """Return the interrupt that caused an error, or None. After Ctrl-C, calls from PySpark to Java raise others."""
     seen: list[BaseException] = []
     while not isinstance(error, KeyboardInterrupt):
         seen.append(error)
@@ -143,6 +144,6 @@ _CHOSEN_BY_USER = (
 
 
 def settings_for(log_bytes: int | None) -> Mapping[str, str]:
-    """Return Spark settings for the size of a log. Empty if the user's environment configures Java."""
+    """Return Spark settings that save CPU for a small log. Empty for a large log, or if the user configures Java."""
     is_small = log_bytes is not None and log_bytes <= SMALL_BYTES
     return SHORT_LIVED if is_small and not any(map(os.environ.get, _CHOSEN_BY_USER)) else {}

@@ -79,9 +79,9 @@ def read_only(table: Table) -> InterceptedTable:
 
 
 class Access:
-    """ASGI middleware in front of all pages. An empty `token` leaves authentication to the surrounding app.
+    """ASGI middleware that checks host and token before each page. With an empty `token`, the outer app authenticates.
 
-    `secret`, by default the token or a random text, signs cookies and forms.
+    `secret`, by default the token or a random text, signs cookies and forms. `hosts` are allowed names of the server.
     """
 
     def __init__(self, app: ASGIApp, token: str, secret: str = "", hosts: Collection[str] = ()) -> None:
@@ -127,7 +127,7 @@ class Access:
         return None
 
     def _answer_to_token(self, request: Request) -> Response | None:
-        """Exchange a token in the URL for a cookie, or refuse the request. Return None to pass the request on."""
+        """Exchange a token in the URL for a cookie, or answer 403. Return None if the request is authenticated."""
         if not self._token:
             return None
         given, cookie = request.query_params.get("token"), self._digest("cookie")
@@ -150,7 +150,7 @@ class Access:
         return hmac.digest(self._key, purpose.encode(), "sha256").hex()
 
     async def form(self, request: Request) -> Mapping[str, str]:
-        """Return the fields of a form of the explorer's own pages. Raises `UsageError` for other or large forms."""
+        """Return the fields of a form. Raises `UsageError` if the form is too large, or not signed by this explorer."""
         body = b""
         async for chunk in request.stream():
             body += chunk
@@ -182,14 +182,17 @@ def _for_json(value: object) -> str:
 
 
 def plain(document: Any, path: str) -> str:  # noqa: ANN401 - of a document
-    """Return the value at a path such as `versions/3/state`, as text. Raises `LookupError` and `ValueError`."""
+    """Return the value at a path such as `versions/3/state`, as text.
+
+    Raises `LookupError`, `TypeError` or `ValueError` if the document has no such value.
+    """
     for name in path.split("/"):
         document = document[int(name)] if isinstance(document, list) else document[name]
     return document if isinstance(document, str) else as_json(document, 2)
 
 
 def marked(value: Any, hidden: re.Pattern[str] = HIDDEN_IN_LINE) -> Markup:  # noqa: ANN401 - of a document
-    """Return escaped text, in which hidden and control characters are visible codes."""
+    """Return a value as escaped text, cut to a maximum. Characters that match `hidden` become visible codes."""
     match value:
         case Markup():
             return value
@@ -213,19 +216,19 @@ def marked(value: Any, hidden: re.Pattern[str] = HIDDEN_IN_LINE) -> Markup:  # n
 
 @pass_context
 def cut(context: Context, value: Any, path: str) -> Markup:  # noqa: ANN401 - of a document
-    """Return the block of a value. A long one is cut, with a link to the whole. `path`: its path in the document."""
+    """Return a value as a block, cut to a maximum, with a link to the whole. `path`: its path in the document."""
     text = value if isinstance(value, str) else as_json(value, 2)
     link = Markup(' <a href="{}">whole value</a>').format(context["here"](text=path))
     return Markup("<pre tabindex=0>{}</pre>{}").format(marked(text, HIDDEN), link if len(text) > MOST else "")
 
 
 def raw(value: object) -> Markup:
-    """Return text for an attribute of a form, escaped and otherwise unchanged."""
+    """Return a value for an attribute of a form: escaped, without visible codes."""
     return escape(str(value).encode("utf-8", "replace").decode())
 
 
 def when(value: str | None) -> Markup:
-    """Show a time in ISO 8601. Other text is shown unchanged, such as a time outside the calendar."""
+    """Return a time in ISO 8601 as markup. Other text, such as a time outside the calendar, is only escaped."""
     try:
         return marked(None if value is None else datetime.fromisoformat(value))
     except ValueError:
@@ -238,13 +241,13 @@ def counted(value: float | None) -> str:
 
 
 def brief(value: Any) -> Markup:  # noqa: ANN401 - of a document
-    """Show the beginning of a value as JSON on one line."""
+    """Return the beginning of a value as JSON on one line."""
     text = as_json(value)
     return marked(text if len(text) <= _BRIEF else f"{text[:_BRIEF]}…")
 
 
 def flat(text: object) -> Markup:
-    """Escape text for titles and SVG, where hidden characters become codes without markup."""
+    """Return escaped text for titles and SVG. Hidden characters become codes without markup."""
     return escape(HIDDEN_IN_LINE.sub(lambda found: f"[U+{ord(found[0]):04X}]", str(text)))
 
 
@@ -261,7 +264,10 @@ _PAGES.filters |= {each.__name__: each for each in (cut, raw, flat, brief, when)
 
 
 def render(template: str, document: Document, root: str, query: Mapping[str, str], **more: Any) -> str:  # noqa: ANN401
-    """Return the page of a document. `query`: the parameters of the page's URL."""
+    """Return the HTML of a document. `root`: the path before all pages; `query`: the parameters of the page's URL.
+
+    `more` are further variables of the template, among them `path`, the path of the page.
+    """
 
     def link(page: str, /, **parameters: object) -> str:
         given = {name: str(value) for name, value in parameters.items() if value not in (None, "")}
@@ -286,24 +292,25 @@ _VERSIONS = 10  # of one message
 
 
 class NotFoundError(RuntimeFailure):
-    """Raised for a batch, object, version or dead letter that the table does not have."""
+    """Raised if the table does not have the requested batch, object, version or dead letter."""
 
 
 class Page(NamedTuple):
-    """A document with its template."""
+    """A document and the name of the template that shows it."""
 
     template: str
     document: Document
 
 
 class Explorer:
-    """Pages over one table, as an ASGI app to serve or to mount. Pages only read, except the pages of dead letters.
+    """Pages over one table, as an ASGI app to serve or to mount. They only read, unless `allow_changes` is set.
 
-    `store` is an open store or its URL. A URL with `?token=TOKEN` opens the pages. By default the token is random. Pass
-    "" if the surrounding app authenticates. Several processes need the same `token` or, without one, the same `secret`,
-    which signs cookies and forms. `hosts` are names of the server, in addition to this machine's. `app` allows versions
-    to be replayed. `out` is the folder of outcomes, if it is not the one in the ledger. `allow_changes` allows dead
-    letters to be discarded, and with `redrive` to be redriven.
+    `store` is an open store or its URL. A browser needs the URL parameter `?token=TOKEN` once. By default the token is
+    random; pass "" if the surrounding app authenticates. Several processes need the same `token` or, without one, the
+    same `secret`, which signs cookies and forms. `hosts` are names of the server beside those of this machine.
+
+    `app` allows versions to be replayed. `out` is the folder of outcomes, if they were moved. `allow_changes` allows
+    dead letters to be discarded and, with `redrive`, to be redriven.
     """
 
     def __init__(
@@ -370,7 +377,7 @@ class Explorer:
         return self._shown(request, page.template, {**page.document, "skipped": skipped}, status)
 
     def _shown(self, request: Request, template: str, document: Document, status: int) -> Response:
-        """Return a page as HTML or JSON, or a single value of the page as text."""
+        """Return a page as HTML or, if its URL says so, as JSON or as the text of a single value."""
         query = dict(request.query_params)
         if "text" in query:
             try:
@@ -535,7 +542,7 @@ class Explorer:
         return Page("letter.html", document | self._confirmation(request, [document]))
 
     def _confirmation(self, request: Request, rows: Sequence[Document]) -> Document:
-        """Return the change to confirm, if one was asked for, and the names of the dead letters for its form."""
+        """Return the part of a page that asks for confirmation: the change, if any, and the dead letters in `rows`."""
         asked = request.query_params.get("confirm") if self._allow_changes and rows else None
         names = [[row[each] or "" for each in ("handler", "stream", "letter")] for row in rows]
         can_redrive = self._redrive_letters is not None
@@ -584,7 +591,7 @@ class Explorer:
         return Page("replay.html", document)
 
     async def _to_change(self, request: Request, table: Table) -> list[FoundLetter]:
-        """Return the dead letters named in a form. Raises `UsageError` if changes are not allowed."""
+        """Return the waiting dead letters named in a form. Raises `UsageError` if changes are not allowed."""
         if not self._allow_changes:
             raise UsageError("This explorer only reads: start it with --allow-changes.")
         given = await self._access.form(request)

@@ -54,7 +54,7 @@ Found = dict[str, Any]
 
 
 def _described(row: Row) -> Found | None:
-    """Describe an object from its header, without the tail. Return None if the row is not the header of an object."""
+    """Describe an object from its header row, without reading the tail. Return None for any other row."""
     is_object = is_header(row) and not is_tombstone(row) and is_of_state(row.properties)
     if not is_object or "-" not in row.partition_key:
         return None
@@ -86,9 +86,10 @@ ORDERS: dict[str, Callable[[Found], Any] | None] = {
 
 
 async def objects(table: Table, handler: str, prefix: str, after: str, order: str) -> Found:
-    """List a page of objects by id or, in another order, the first of the next 2,000 objects.
+    """List a page of up to 50 objects by id, after the key `after`. Costs one request for each 1,000 headers.
 
-    Costs one request for each 1,000 headers.
+    In another order than `id`, the page has the first 50 of the next 2,000 objects in that order. `next` is the key
+    after which the following page starts.
     """
     if order not in ORDERS:
         raise UsageError(f"There is no order {order}.")
@@ -112,9 +113,9 @@ async def objects(table: Table, handler: str, prefix: str, after: str, order: st
 
 
 async def handlers(table: Table, after: str) -> list[Found]:
-    """Count the first 1,000 objects of each of 12 handlers, after a key. Costs at most 12 requests.
+    """Count up to 1,000 objects of each of 12 handlers, from the key `after`. Costs at most 12 requests.
 
-    `next` is the key of the last counted object, if the handler has more objects.
+    `next` is the key of a handler's last counted object, or None if all its objects were counted.
     """
     listed: dict[str, list[Found]] = {}
     more: dict[str, str] = {}
@@ -143,7 +144,7 @@ async def handlers(table: Table, after: str) -> list[Found]:
 
 
 async def algorithm_of_entities(table: Table) -> str | None:
-    """Return the algorithm that wrote the entities of a table, or None without entities. Costs one request."""
+    """Return the algorithm that wrote the entities of a table, or None if it has no entities. Costs one request."""
     page = await table.scan(ENTITY, select=["Algorithm"])
     return str(page.rows[0].properties.get("Algorithm")) if page.rows else None
 
@@ -177,9 +178,9 @@ async def _event(found: OpenedObject, event: int, select: Sequence[str] = _WHOLE
 async def _last_event(
     found: OpenedObject, select: Sequence[str], begins: Callable[[RecordedEvent], bool]
 ) -> int:
-    """Return the number of the last event for which `begins` is True, or the number before the first event.
+    """Return the number of the last event for which `begins` is True, or the number before the first event if none is.
 
-    A binary search: costs ten requests for 1,000 events.
+    A binary search: `begins` must be True for all events up to that one. Costs ten requests for 1,000 events.
     """
     low, high = found.stream.first_version - 1, found.stream.version
     while low < high:
@@ -192,7 +193,10 @@ async def _last_event(
 
 
 async def versions_between(found: OpenedObject, first: int, last: int) -> list[Version]:
-    """Return the versions from `first` to `last`. Costs a binary search for the last event, and a request per event."""
+    """Return the versions from `first` to `last`, both included.
+
+    Costs a binary search for the event with `last`, and one request for each event. Versions in the tail cost nothing.
+    """
     listed: list[Version] = []
 
     def add(run: Run) -> int:
@@ -230,7 +234,7 @@ async def version_of(table: Table, handler: str, business_id: str, message_id: s
 
 
 class LetterPage(NamedTuple):
-    """Waiting dead letters, the position after them (None on the last page), and the number of examined objects."""
+    """Waiting dead letters, the `after` of the next page (None on the last), and the number of examined objects."""
 
     letters: list[FoundLetter]
     next: str | None
@@ -240,7 +244,8 @@ class LetterPage(NamedTuple):
 async def letters(table: Table, handler: str, after: str) -> LetterPage:
     """List a page of waiting dead letters: those of streams first, then of entities, then those of no object.
 
-    Examines up to 2,000 objects, in three requests. Reads up to 200 dead letters, in one request for each object.
+    `after` is the `next` of the page before. Examines up to 2,000 objects, in three requests. Reads about 200 dead
+    letters, in one request for each object.
     """
     found: list[FoundLetter] = []
     examined = 0
@@ -283,9 +288,10 @@ async def letters_of_object(table: Table, found: OpenedObject) -> Sequence[Found
 
 
 async def waiting_letters(table: Table, names: Iterable[Sequence[str]]) -> list[FoundLetter]:
-    """Return the waiting dead letters among those named by handler, business id, and number or row key.
+    """Return the named dead letters that are still waiting.
 
-    Costs one request for each stream, and for each letter without a stream.
+    A name consists of handler, business id (empty for a letter of no object), and number or row key. Costs one request
+    for each stream, and one for each letter of no object.
     """
     found, streams = list[FoundLetter](), dict[str, set[str]]()
     for handler, business_id, name in names:
@@ -300,9 +306,9 @@ async def waiting_letters(table: Table, names: Iterable[Sequence[str]]) -> list[
 
 
 async def publications(table: Table, after: str, batch_id: str = "") -> tuple[list[Found], str | None]:
-    """List up to 50 publications of the table or of one batch. Also return the key of the last one if there are more.
+    """List up to 50 publications of the table, or of one batch. Also return the `after` of the next page, or None.
 
-    Costs one request, and two more for each publication.
+    `after` is the key of the last publication of the page before. Costs one request, and two more for each publication.
     """
     prefix = f"{publishing.PUBLICATION}{batch_id}-" if batch_id else publishing.PUBLICATION
     first = f"{publishing.PUBLICATION}{after}!" if after else prefix
@@ -355,14 +361,14 @@ class Place(NamedTuple):
 
 
 class _Search:
-    """Searches the outcomes of batches, which are ordered from newest to oldest and opened when needed."""
+    """Opens the outcomes of batches when they are needed. `batches` are ordered from newest to oldest."""
 
     def __init__(self, batches: Sequence[Place]) -> None:
         self.batches = batches
         self._opened: dict[int, list[Part]] = {}
 
     def parts(self, position: int) -> list[Part]:
-        """Return the parts of a batch, or an empty list if this machine cannot read them."""
+        """Return the parts of the batch at a position in `batches`, or an empty list if they cannot be read."""
         if position not in self._opened:
             batch_id, folder = self.batches[position]
             try:
@@ -372,7 +378,11 @@ class _Search:
         return self._opened[position]
 
     def rounds(self, at: tuple[int, float], *, back: bool) -> Iterator[list[Part]]:
-        """Yield the parts of each round before or after a round of a batch, the nearest first."""
+        """Yield the parts of each round before or after `at`, which is a position in `batches` and a round.
+
+        With `back`, older rounds from newest to oldest, otherwise newer rounds from oldest to newest. Includes other
+        batches.
+        """
         position, round_ = at
         for other in range(position, len(self.batches)) if back else range(position, -1, -1):
             rounds = [list(parts) for _, parts in groupby(self.parts(other), lambda part: part.round.number)]
@@ -383,10 +393,10 @@ class _Search:
 
 
 def outcomes_of_batch(place: Place, chosen: Mapping[str, Any], after: str) -> Found:
-    """Count the outcomes of a batch, and list a page of the outcomes that match `chosen`. `after` is a page's `next`.
+    """Count the outcomes of a batch, and list a page of those that match `chosen`, the fields of an `OutcomeFilter`.
 
-    `next` is the number of a part, and the number of a matching outcome in this part. Raises `UsageError` for other
-    text.
+    `after` is the `next` of the page before, PART.OUTCOME, or empty. Raises `UsageError` for other text. Batches of
+    more than 1,000,000 deliveries are not counted by kind.
     """
     if (at := re.fullmatch(r"(\d{1,9})\.(\d{1,9})", after or "0.0")) is None:
         raise UsageError("The outcomes have no such position: go back to the first page.")
@@ -423,7 +433,10 @@ def outcomes_of_batch(place: Place, chosen: Mapping[str, Any], after: str) -> Fo
 def _within(
     parts: Sequence[Part], budget: int, ids: Collection[str], column: str
 ) -> tuple[list[Part], list[Part], int]:
-    """Return the parts to search for the ids, those beyond the budget of ids to read, and the remaining budget."""
+    """Select parts that may have one of the ids in `column`, as long as their number of ids is within the budget.
+
+    Return the selected parts, the parts not examined because the budget was exceeded, and the remaining budget.
+    """
     taken: list[Part] = []
     for number_, part in enumerate(parts):
         if part.may_have(column, ids):
@@ -437,7 +450,7 @@ def _within(
 def _find(
     parts: Sequence[Part], ids: Collection[str], column: str, columns: Sequence[str] | None = None
 ) -> list[OutcomeRow] | None:
-    """Return the outcomes with one of the ids in a column, or None if a file is damaged."""
+    """Return the outcomes with one of the ids in `column`, or None if a file is damaged. `columns`: those to read."""
     try:
         found = [*_THREADS.map(lambda part: part.find(ids, column, columns, ROWS), parts)]
     except _DAMAGED:
@@ -448,8 +461,9 @@ def _find(
 def outcomes_of_message(batches: Sequence[Place], only: str | None, message_id: str, skip: int) -> Found:
     """Find the outcomes of a message in batches, newest first, and draw the graph of its causes and outputs.
 
-    `skip` is the number of parts of the first batch that an earlier page has searched. If the search stops early,
-    `rest` names the batch, and the number of its parts that were searched.
+    `only` limits the search to one batch. `skip` is the number of parts of the first searched batch that an earlier
+    page has searched. If the search stops early, `rest` names the batch at which it stopped, and the number of its
+    parts that were searched.
     """
     search, budget = _Search(batches), _MOST
     searched, rows, rest = list[Found](), list[OutcomeRow](), None
@@ -481,8 +495,8 @@ def outcomes_of_message(batches: Sequence[Place], only: str | None, message_id: 
 class _Graph:
     """The causes and outputs of a message, up to three levels each way, also in other batches.
 
-    `own` are the outcomes of the message, and `at` is the batch and round of the oldest one. Causes are searched before
-    `at`, outputs after it.
+    `own` are the outcomes of the message. `at` is the oldest batch and round with such an outcome: causes are searched
+    before it, outputs after it.
     """
 
     def __init__(
@@ -508,7 +522,10 @@ class _Graph:
     def _walk(
         self, what: str, steps: Iterable[Sequence[Part]], ids: Collection[str], column: str
     ) -> Iterator[OutcomeRow]:
-        """Yield the outcomes with one of `ids`, up to the limits of a page. The caller may extend `ids` meanwhile."""
+        """Yield the outcomes with one of `ids` in `column`, up to the limits of a page. The caller may extend `ids`.
+
+        `steps` are the parts of each round. Adds reached limits to `limits`, in sentences about `what`.
+        """
         budget = _MOST
         for parts in steps if ids else ():
             place = f"batch {parts[0].round.batch_id}, round {parts[0].round.number}"
@@ -542,7 +559,7 @@ class _Graph:
 
 
 def body_of(folder: str, batch_id: str, message_id: str) -> str:
-    """Return the body of a message if it is an output of the same batch, otherwise ""."""
+    """Return the body of a message if it is an output in the same batch, otherwise "", as for messages of the log."""
     parts, *_ = _within(_Search([Place(batch_id, folder)]).parts(0), _MOST, [message_id], OUTPUT_ID)
     rows = _find(parts, [message_id], OUTPUT_ID)
     outputs = (output for row in rows or () for output in row["outputs"])

@@ -51,7 +51,7 @@ def _row(message_id: str, sequence: int, type_: str, body: Row) -> Row:
 
 
 class Places(NamedTuple):
-    """The URLs of states, documents, the warehouse's table, and the keys of letters. `keys` defaults to `store`."""
+    """URLs: of states, of documents, of the warehouse's table, and of the keys of sent letters (by default `store`)."""
 
     store: str = "sqlite:///store.db"
     documents: str = "documents"
@@ -63,7 +63,7 @@ EMBEDDED = Places()  # files in the working folder of the steps
 
 
 def steps(places: Places) -> Iterator[str]:
-    """Yield the commands in order: handle, publish, send letters, and count the orders that the warehouse can send.
+    """Yield the commands in order: handle, publish, send letters, and check the invoices of the paid orders.
 
     Each command is idempotent, and resumes after a kill. So all commands can be run again.
     """
@@ -80,7 +80,10 @@ def steps(places: Places) -> Iterator[str]:
 
 
 def run(places: Places, folder: Path) -> None:
-    """Write the log into a folder, and run each step there. Exits with the code of a failed step."""
+    """Write the log into a folder, and run each step there. Exits with the code of a failed step.
+
+    Dead letters are no failure: the letter to a customer without an address is always rejected.
+    """
     write_log(folder)
     for step in steps(places):
         print(f"\n{step}", flush=True)
@@ -92,7 +95,7 @@ def run(places: Places, folder: Path) -> None:
 
 
 def write_log(folder: Path) -> None:
-    """Create a folder, and write the log into it unless the log exists."""
+    """Create the folder if necessary, and write the log into it unless the log exists."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / LOG
     if not file.exists():
@@ -106,9 +109,9 @@ _SERVE = [sys.executable, "-m", "runtime", "serve", *shlex.split(_OPTIONS)]
 
 
 def run_live(url: str, folder: Path) -> None:
-    """Start `consistent serve`, send it all orders, and print the texts for customers. Ends after the last order.
+    """Start `consistent serve`, send it all orders, and print the text for each customer. Returns when all are printed.
 
-    Outputs for handlers return to `consistent serve`: through a pipe, or through topics of Kafka in transactions.
+    Outputs for handlers return to `consistent serve`: through topics for a kafka: URL, otherwise through a pipe.
     """
     folder.mkdir(parents=True, exist_ok=True)
     orders = set[str]()

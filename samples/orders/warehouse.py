@@ -34,7 +34,7 @@ def paid_orders(url: str) -> Iterator[OrderPaid]:
 
 
 async def is_right(order: OrderPaid, documents: FolderDocuments) -> bool:
-    """Fetch the invoice of an order. Return whether it exists and has the announced hash."""
+    """Return whether the invoice of an order exists and has the announced hash."""
     try:
         content = await documents.read(order.invoice.name)
     except FileNotFoundError:

@@ -40,7 +40,7 @@ class LetterOptions:
     )
 
     def selection(self, *, must_choose: bool = False) -> stored.Selection:
-        """Return the selection. Raises `UsageError` if it is invalid or, with `must_choose`, without any condition."""
+        """Return the selection. Raises `UsageError` for an invalid stream, or with `must_choose` for no options."""
         stream = None
         if self.stream is not None:
             handler, _, business_id = self.stream.partition("/")
@@ -61,7 +61,7 @@ class LetterOptions:
 
 @dataclass(slots=True)
 class LettersReport:
-    """The first selected dead letters, the groups of all selected dead letters, and the number that was not stored."""
+    """The selected dead letters: the first ones, all in groups, and the number of deliveries that were not stored."""
 
     limit: int = 0
     is_grouped: bool = True
@@ -72,7 +72,7 @@ class LettersReport:
     beyond_limit: int = 0
 
     def add(self, found: stored.FoundLetter) -> None:
-        """Count a dead letter in its group, and list it up to the limit."""
+        """Count a dead letter in its group. If the report is not grouped, also list it, up to the limit."""
         letter = found.letter
         self.count += 1
         self.behind += found.behind is not None
@@ -82,7 +82,7 @@ class LettersReport:
             self.listed.append(found)
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON form of the report."""
+        """Return the JSON form of the report: counts, groups and, if it is not grouped, the listed dead letters."""
         document: dict[str, Any] = {name: getattr(self, name) for name in ("count", "behind", "beyond_limit")}
         document["groups"] = [asdict(each) for each in self.groups.largest_first()]
         if not self.is_grouped:
@@ -145,8 +145,8 @@ def letters(
         consistent letters --store sqlite:///store.db --table games \
             --reason invalid_body --export letters.jsonl
 
-    Needs no Spark. Two requests for each 1,000 streams, and one for each stream with dead letters. A dead letter behind
-    one that parks its stream waits until that one is processed or discarded.
+    Needs no Spark. Costs two requests for each 1,000 streams, and one for each stream with dead letters. If a dead
+    letter parks its stream, the dead letters behind it wait until it is processed or discarded.
     """
     check_file(export)
     if export is not None and export.exists():
@@ -185,8 +185,8 @@ def discard(
             --reason invalid_body --older-than 30d --dry-run
 
     Redeliveries of a discarded message stay rejected, with the same reason. Discarding a dead letter that parks its
-    stream frees the ones behind it: redrive or discard them too. Costs as much as `consistent letters`, and a query and
-    a transaction for each stream with selected dead letters.
+    stream frees the dead letters behind it: redrive or discard them too. Costs as much as `consistent letters`, and a
+    query and a transaction for each stream with selected dead letters.
     """
     selection = chosen.selection(must_choose=not all_)
     screen, report, count = Screen(as_json), LettersReport(), 0

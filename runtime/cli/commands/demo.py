@@ -96,7 +96,7 @@ def demo(
 
 
 def make_folder(path: Path) -> None:
-    """Recreate the folder of the demo. Raises `NotPossibleError` for a folder that no demo has created."""
+    """Recreate the folder of the demo. Raises `NotPossibleError` if the folder exists and no demo created it."""
     if path.is_symlink() or (path.exists() and not (path / _MARK).is_file()):
         raise NotPossibleError(f"{path} exists and was not created by the demo: move it away.")
     shutil.rmtree(path, ignore_errors=True)
@@ -106,7 +106,7 @@ def make_folder(path: Path) -> None:
 
 @dataclass
 class _Story:
-    """The steps of the demo. Each is shown, and added to the document for `--json`."""
+    """The steps of the demo. Each step prints its result, and adds it to the document for `--json`."""
 
     shown: ShownSession
     screen: Screen
@@ -114,7 +114,7 @@ class _Story:
     steps: int = 0
 
     def tell(self) -> None:
-        """Run all steps. Raises `NotPossibleError` for a wrong result."""
+        """Run all steps. Raises `NotPossibleError` if the second run differs from the first."""
         self.begin("A message log", "As a queue may deliver it: late, duplicated and out of order.")
         count = _write(LogShape(GAMES, MESSAGES, DUPLICATES, shuffle=True), FOLDER / LOG)
         self.document["log"] = {"games": GAMES, "messages": MESSAGES, "deliveries": count}
@@ -140,7 +140,7 @@ class _Story:
         self.screen.show(Text.assemble("\n", (f"{self.steps}. {title}", "bold cyan")), Text(why, "dim"))
 
     def run(self, name: str) -> Mapping[str, Any]:
-        """Run a batch with cascade over the log, and show the outcomes. Return digests of outputs and states."""
+        """Run batch `demo-NAME` with cascade over the log, and show outcomes. Return digests of outputs and states."""
         from runtime.spark import Batch
 
         begun, batch_id = time.monotonic(), f"demo-{name}"
@@ -157,7 +157,7 @@ class _Story:
         return {"outputs": _digest_of_outputs(result), "states": on_table(STATES, _digest_of_states)}
 
     def compare(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
-        """Compare the digests of both runs. Raises `NotPossibleError` if they differ."""
+        """Show both digests. Raises `NotPossibleError` if they differ, or if the second run adds versions."""
         counts = {name for name, count in self.document["second"]["counts"].items() if count}
         promises = {"only_duplicates": counts == {"duplicate", "outputs"}}
         promises |= {f"same_{name}": first[name] == second[name] for name in first}

@@ -31,8 +31,8 @@ def export(
             --to games-export
 
     `consistent import` writes them to another table of any store. The files are read back, and the export is valid only
-    if the table did not change meanwhile. Two requests for each 1,000 rows. An interrupted export is invalid: run it
-    again from the start.
+    if the table did not change meanwhile. Costs two requests for each 1,000 rows. An interrupted export is
+    invalid: run it again from the start.
     """
     with needing("Exports need"):
         from runtime.archives.tables import export_table
@@ -55,7 +55,8 @@ def import_(
         consistent import --from games-export --store azurite --table games
 
     All files are verified before anything is written, and all rows are read back afterwards. An interrupted import
-    resumes when it is run again. One transaction for each 100 rows of a partition, and one request for each 1,000 rows.
+    resumes when it is run again. Costs one transaction for each 100 rows of a partition, and one request for each 1,000
+    rows.
     """
     with needing("Exports need"):
         from runtime.archives.tables import check_files, import_table, read_manifest

@@ -105,7 +105,10 @@ _Places = tuple[TablePlace, TablePlace]  # of the states, and of ids or tokens
 
 @asynccontextmanager
 async def _opened(places: _Places, used: Collection[str | None] = WITH_OTHER_TABLE) -> AsyncIterator[Tables]:
-    """Open the tables. Algorithms that are not in `used` have the table of the states."""
+    """Context manager that opens the tables of the states and of the ids or tokens.
+
+    The algorithms in `used` get the table of ids or tokens. All other algorithms get the table of the states.
+    """
     async with AsyncExitStack() as stack:
         opened = {}
         for place in dict.fromkeys(places):
@@ -118,9 +121,10 @@ async def _opened(places: _Places, used: Collection[str | None] = WITH_OTHER_TAB
 async def _find_traces(
     places: _Places, handler: str, business_ids: Sequence[str], documents: ListedDocuments | None
 ) -> tuple[dict[str, Trace], list[str]]:
-    """Return the rows of each object, and the names of its documents in the store or, without a store, in versions.
+    """Return the rows of each object that exists, and the names of its documents.
 
-    Raises `BatchRefusedError` if ids or tokens are in other tables.
+    Without `documents`, only the documents to which versions refer are named. Raises `BatchRefusedError` if the ids or
+    tokens of the objects are in a table other than `places` names.
     """
     states, other = places
     async with _opened(places) as tables:

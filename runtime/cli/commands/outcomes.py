@@ -40,7 +40,7 @@ def batches(
 
     A crashed batch stays `started`: run it again with its id to resume it. Until then its versions are not truncated,
     and other batches fail if a message of these versions cannot be replayed. Also lists the targets to which outputs
-    were published. One request for each listed batch, and one for each of its publications.
+    were published. Costs one request for each listed batch, and one for each of its publications.
 
     --prune AGE deletes the ledger rows of batches that ended longer ago, and the records of their publications with
     dead letters of targets. Versions and outcomes stay. The id of a pruned batch counts as new, and needs another
@@ -138,7 +138,10 @@ def _what_is_left(record: BatchRecord) -> str:
 
 
 def open_outcomes(out: str, batch_id: str | None, outcome_filter: OutcomeFilter) -> OutcomeFiles:
-    """Open the outcomes in a folder, of one batch or of all. Raises `NotPossibleError` if there are none."""
+    """Open the outcomes in a folder, of one batch or of all.
+
+    Raises `NotPossibleError` if there are none, if they cannot be read, or if all batches are held back.
+    """
     import pyarrow as pa
 
     if Path(out).is_file():

@@ -125,7 +125,7 @@ def _rows(
     given: Mapping[str, Any],
     target: str | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each option. Options of targets have a row for each target."""
+    """Yield a row for each option: its key, value and source. Options of targets have a row for each target."""
     for (group, key), (declared, parameter) in sorted(known.items(), key=lambda each: each[0][0]):
         names: list[str | None] = [target] if group != TARGETS or target else [*project.targets] or [None]
         for name in names:
@@ -145,7 +145,7 @@ def _rows(
 
 
 def _shown(declared: Declared, value: object) -> object:
-    """Return a value with secrets hidden. References such as `env:NAME` are not secret."""
+    """Return the value of an option with secrets hidden. References such as `env:NAME` are shown."""
     if isinstance(value, list):
         return [_shown(declared, each) for each in value]
     if not isinstance(value, str):

@@ -43,7 +43,7 @@ _SHOWN = 10
 
 @dataclass(frozen=True)
 class Customers:
-    """The delivery guarantee for customers."""
+    """How often a message may reach a customer: at most once or at least once."""
 
     GROUP: ClassVar = "publish"
 
@@ -53,7 +53,10 @@ class Customers:
     )
 
     def settings(self) -> DeliverySettings:
-        """Return the environment's settings, with `strategy` for all customers. Raises `UsageError` on a conflict."""
+        """Return the delivery settings of the environment. If `strategy` is given, it applies to all customers instead.
+
+        Raises `UsageError` if `strategy` is at-most-once, but the environment names customers for at-least-once.
+        """
         settings = DeliverySettings.read(os.environ)
         if self.strategy == "at-least-once":
             return replace(settings, at_least_once=frozenset("*"))
@@ -68,7 +71,7 @@ class Customers:
 
 @dataclass(frozen=True)
 class PublishTo:
-    """The target of a batch command, if any, and how to publish to it."""
+    """The target to which a batch command publishes, if any, and the options of that target."""
 
     publish: str | None = option(
         "The target to which the batch, or each epoch, is published at its end, as by `consistent publish --to`: a "
@@ -83,7 +86,7 @@ class PublishTo:
     customers: Customers = field(default_factory=Customers)
 
     def find(self, batch_id: str, states: TablePlace) -> Publishing | None:
-        """Return the target, or None without --publish. Raises `UsageError` for an invalid or an unused option."""
+        """Open the target. Without --publish return None, and raise `UsageError` if an option for targets is given."""
         of = self.target
         if self.publish is not None:
             return find_target(self.publish, batch_id, states, of_target=of, customers=self.customers)
@@ -95,7 +98,10 @@ class PublishTo:
         return None
 
     def announced(self, batch: BatchChoices, screen: Screen) -> tuple[BatchChoices, Publishing | None]:
-        """Announce a batch, and return it with its target, if any. First raises `UsageError` for an invalid target."""
+        """Print how to resume the batch. Return the batch with its id, and its target, if any.
+
+        Raises `UsageError` for an invalid target before anything is printed.
+        """
         self.find("", batch.states)
         batch = batch.announced(screen)
         return batch, self.find(batch.batch_id or "", batch.states)
@@ -103,7 +109,7 @@ class PublishTo:
 
 @dataclass(frozen=True)
 class Publishing:
-    """A target, opened before the batch starts."""
+    """A target for the outputs of one batch, already opened."""
 
     to: str = field(repr=False)  # the URL, which may contain a secret
     batch_id: str
@@ -122,7 +128,10 @@ def find_target(
     customers: Customers,
     options: PublishOptions = PublishOptions(),
 ) -> Publishing:
-    """Open the target of a batch. Raises `UsageError` if it is invalid, and `MissingExtraError`."""
+    """Open the target of a batch.
+
+    Raises `UsageError` if the target is invalid or the store itself, and `MissingExtraError` if a package is missing.
+    """
     with needing("Publishing needs"):
         import runtime.publishing.runner  # noqa: F401 - fails early if missing
         from runtime.publishing.targets.choice import is_function, open_target
@@ -170,7 +179,7 @@ def load_sender(spec: str) -> Callable[..., object]:
 
 @contextmanager
 def _sending(publishing: Publishing, doing: str, progress: StepProgress) -> Iterator[None]:
-    """Context manager that announces the publication of a batch. Appends to a `TargetError` how to resume."""
+    """Context manager that announces `doing`, batch and target. Appends to a `TargetError` how to resume."""
     tell_of_keys(publishing)
     target = publishing.target
     progress.step(f"{doing} batch {publishing.batch_id} to {target.name}, {target.promise}")
@@ -202,7 +211,7 @@ def publish_on(to: Publishing, spark: Session, out: str | None, progress: StepPr
 
 
 def publish_done(target: Publishing | None, done: CarriedOut, screen: Screen) -> bool:
-    """Publish a finished batch, if it has a target. Return whether the target rejected outputs."""
+    """Publish a finished batch, if there is a target. Return whether the target rejected outputs."""
     if target is None:
         return False
     with resumable(target.batch_id, target.states):
@@ -244,9 +253,9 @@ def published_parts(batch_id: str, found: PublishResult) -> Parts:
 
 
 def _redriven_parts(batch_id: str, result: PublishResult, keys: Sequence[tuple[str, str]]) -> Parts:
-    """Yield the number of redriven outputs of a publication, and its dead letters.
+    """Yield the report of `--letters` or `--redrive`: the number of outputs sent again, and the remaining dead letters.
 
-    `keys`: customer and message id of each send that crashed or is in progress.
+    `keys`: customer and message id of each send that started but has no recorded end.
     """
     of_batch = f"of batch {batch_id} at {result.publication.target}"
     if result.outputs:
@@ -280,7 +289,7 @@ class _Asked:
     metrics: Metrics
 
     def batches(self, to: Publishing) -> list[str]:
-        """Return the batches with unpublished outputs or, to list or redrive dead letters, with rejected outputs."""
+        """Return the ids of batches with outputs to publish or, with `letters` or `redrive`, with rejected outputs."""
         from runtime.publishing.runner import find_unpublished
 
         how, corrections = (to.target, to.options.types, self.out), to.options.corrections
@@ -293,7 +302,10 @@ class _Asked:
         return batch_ids
 
     def work(self, to: Publishing, on_spark: tuple[Session, StepProgress] | None) -> dict[str, Any]:
-        """Publish, list or redrive a batch. Show the result, and return its JSON form."""
+        """Publish a batch, or list or redrive its dead letters. Show the result, and return its JSON form.
+
+        `on_spark`: the session and progress if workers publish, None to publish in this process.
+        """
         from runtime.publishing import runner
 
         keys: Sequence[tuple[str, str]] = []
@@ -334,7 +346,11 @@ class _Asked:
     def work_through(
         self, found: Sequence[Publishing], scan: ScanOptions, *, is_one: bool
     ) -> tuple[list[dict[str, Any]], int]:
-        """Work on all batches. Return the results, and the number of batches skipped because they have no outcomes."""
+        """Call `work` for each batch. Return the results, and the number of skipped batches.
+
+        A batch is skipped if its outcomes are missing, or if it must not be published. With `is_one`, it raises
+        instead.
+        """
         documents, missing = [], 0
         with scan.working(f"Stopped. {_RESUMED}") if scan.place and found else nullcontext() as on_spark:
             for each in found:

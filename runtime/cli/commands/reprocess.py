@@ -120,7 +120,7 @@ def reprocess(
 
 
 def _page(title: str, said: str, tables: Mapping[str, Rows]) -> str:
-    """Return the report as a self-contained HTML page."""
+    """Return the report as a self-contained HTML page. `said` is the summary, `tables` maps headings to rows."""
     parts = []
     for heading, rows in tables.items():
         if rows:
@@ -217,7 +217,10 @@ def fork(
 
 
 def _case(handler: str, business_id: str, version: Version, logs: Sequence[str]) -> dict[str, Any]:
-    """Return the JSON form of a version, with the body of its message, which is read from a log."""
+    """Return a version in the form of `HandlerSpec.from_export`. Reads the body of its message from `logs`.
+
+    Raises `LogError` if no log contains the message.
+    """
     from runtime.spark.logs.read import messages_on_disk
 
     rows = (row for log in logs for row in messages_on_disk(log))
@@ -242,6 +245,6 @@ def _case(handler: str, business_id: str, version: Version, logs: Sequence[str])
 
 
 def _logs(messages: str) -> list[str]:
-    """Split the names of several logs. The name of an existing file, and of topics, may contain commas."""
+    """Split a list of logs at its commas. An existing file and a `kafka:` URL are one log, even with commas."""
     is_one = messages.startswith("kafka:") or Path(messages).exists()
     return [messages] if is_one else messages.split(",")

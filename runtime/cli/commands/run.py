@@ -52,7 +52,11 @@ class DeadLetterChoices:
             raise UsageError("--strict needs --max-dead-letters.")
 
     def judge(self, screen: Screen, report: BatchReport, then: Sequence[str]) -> None:
-        """Print the commands `then` if there are dead letters. Exits with an error for corrupt streams, or too many."""
+        """Report dead letters, if any, and print the commands `then`, which list and redrive them.
+
+        Raises `NotPossibleError` if there are corrupt streams. Exits with 3 if there are more dead letters than
+        allowed.
+        """
         if not report.dead_letters:
             return
         for group in report.dead_letters if logs_json() else ():
@@ -246,7 +250,7 @@ def stream(
 def _publisher(
     publish: PublishTo, states: TablePlace, query: str, screen: Screen, metrics: Metrics
 ) -> PublishEpoch | None:
-    """Return the function that publishes an epoch, or None without a target. Raises `UsageError` if it is invalid."""
+    """Return the function that publishes an epoch, or None without --publish. Raises `UsageError` for a bad target."""
     found = publish.find(query, states)
     if found is None:
         return None
@@ -287,7 +291,7 @@ def tokens(
     `run --algorithm tokens` processes a message only while its token exists. Issue tokens once for each message from
     outside, before it is processed: a message with a new token is processed again. Running the command again with the
     same log is safe: it issues no further tokens. A log may contain copies of a message, but two logs must not contain
-    the same message. One request for each delivery.
+    the same message. Costs one request for each delivery.
     """
     loaded = load_app(app)
     from runtime.spark.outbox import issue_tokens

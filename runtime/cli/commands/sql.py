@@ -52,7 +52,7 @@ class RowFilter:
     )
 
     def requests(self) -> dict[TableKind, Request]:
-        """Return the request for each table."""
+        """Return what to read of each kind of table, according to the options."""
         from runtime.tables.reader import Request, TableKind, moment
         from runtime.tables.streams import StreamQuery
 

@@ -58,7 +58,10 @@ class PolicyOptions:
     hold: bool = flag("With --policy set: prevent any truncation until --policy remove --hold.", is_rare=True)
 
     def carry_out(self, states: TablePlace, choices: TruncationChoices, screen: Screen, *, yes: bool) -> bool:
-        """Set, list or remove policies. Return whether --policy was given. Raises `UsageError`."""
+        """Set, list or remove policies if --policy was given, and return whether it was.
+
+        Raises `UsageError` for contradictory options, and if there is no policy to remove.
+        """
         scope = Scope(self.handler, self.stream)
         if self.policy is None:
             if self.hold or scope != Scope():
@@ -155,7 +158,10 @@ _SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes", "letters")
 
 
 def describe_truncation(counts: Sequence[TruncatedCount], requests: int, *, dry_run: bool) -> dict[str, Any]:
-    """Return the JSON form of a truncation: sums, sums by handler, and streams by policy and by reason to be held."""
+    """Return the JSON form of a truncation: totals, totals by handler, and the number of streams for each policy level.
+
+    Also counts streams by the reason that held their versions. `requests` is the number of requests of all workers.
+    """
     handlers: dict[str, Counter[str]] = defaultdict(Counter)
     streams: dict[str, Counter[str]] = {"held": Counter(), "rules": Counter()}
     without_rules = 0
@@ -216,7 +222,10 @@ def parts_of_truncation(described: Mapping[str, Any]) -> Parts:
 def _sweep(
     states: TablePlace, url: str, dead_after: timedelta, screen: Screen, *, dry_run: bool, yes: bool
 ) -> dict[str, int]:
-    """Delete orphaned documents or, in a dry run, count them. Return the counts."""
+    """Delete orphaned documents at `url` after confirmation or, in a dry run, count them. Return the counts.
+
+    `dead_after`: the age from which an uncommitted single message counts as crashed.
+    """
     documents = existing_documents(url)
 
     async def sweep(table: Table, *, only_look: bool) -> Swept:
@@ -255,9 +264,10 @@ def _forget(
     scan: ScanOptions,
     yes: bool,
 ) -> tuple[dict[str, Any], str]:
-    """Delete old message ids. Return the JSON form of the result, and the sentence to print.
+    """Delete ids of messages processed before `choices.older_than`. Return the JSON form and the sentence to print.
 
-    Raises `BatchRefusedError` if the table uses another algorithm or table of ids.
+    Raises `UsageError` for missing or unsuitable options, and `BatchRefusedError` if the table has another algorithm or
+    another table of ids.
     """
     age, dry_run, ids = choices.older_than, choices.dry_run, others.place(states)
     if not app or age is None:
@@ -301,7 +311,7 @@ def _forget(
 
 @dataclass(frozen=True)
 class CleanUpOptions(ScanOptions):
-    """Where a table is cleaned up: versions on Spark, everything else in this process or on Spark."""
+    """Where clean-up runs: versions are always truncated on Spark, ids are deleted in this process or on Spark."""
 
     GROUP: ClassVar[str | None] = "spark"
 
@@ -314,7 +324,7 @@ class CleanUpOptions(ScanOptions):
         self.for_versions()
 
     def for_versions(self) -> SparkOptions:
-        """Return the options for truncating versions, always on Spark. Raises `UsageError` for invalid options."""
+        """Return the options for truncating versions, with a default master. Raises `UsageError` for invalid ones."""
         return SparkOptions(self.master or DEFAULT_MASTER, self.remote, self.log_file, self.settings)
 
 
@@ -415,7 +425,10 @@ def _kinds(
 
 
 def _check_cut(states: TablePlace, choices: TruncationChoices, screen: Screen) -> None:
-    """Check the rules, report folder and lease of a truncation. Raises its errors before anything is deleted."""
+    """Check the rules, report folder and lease of a truncation before anything is deleted.
+
+    Raises `UsageError` for invalid rules or an existing folder, and `LeaseHeldError` if another truncation is running.
+    """
     if choices.is_given:
         choices.as_of(system_clock(), OpenBatches())
     if choices.report is not None and choices.report.exists():

@@ -105,7 +105,7 @@ def verify(
     --export also compares truncated versions that were exported.
 
     The exit code is 1 if anything differs. Messages without a stored version are only counted, and do not affect the
-    exit code. One query for each stream, more for versions outside its header.
+    exit code. Costs one query for each stream, and more for versions outside its header.
     """
     loaded = load_app(app)
     from runtime.archives.versions import ExportedVersions
