@@ -1,6 +1,6 @@
 ------------------------------ MODULE Outbox ------------------------------
 (* The outbox: business state, outgoing messages and ids of processed messages in one row. The steps are those of     *)
-(* runtime/algorithms/outbox/algorithm.py and outbox.py: load, invoke, store, publish, finish.                           *)
+(* runtime/algorithms/outbox/algorithm.py and outbox.py: load, invoke, store, publish, finish.                        *)
 (* A message that its handler refuses by the state is kept as a letter, and its redelivery is refused too.            *)
 EXTENDS Deliveries
 

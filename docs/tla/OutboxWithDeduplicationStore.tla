@@ -1,6 +1,6 @@
 ------------------- MODULE OutboxWithDeduplicationStore -------------------
 (* The outbox with a separate de-duplication store: the entity forgets a message once the store knows it. The steps   *)
-(* are those of runtime/algorithms/outbox/with_deduplication_store.py: load, find, invoke, store, publish, add,       *)
+(* are those of runtime/algorithms/outbox/algorithm.py: load, find, invoke, store, publish, add,                      *)
 (* forget. A message that its handler refuses by the state is kept as a letter, and its redelivery is refused too.    *)
 EXTENDS Deliveries
 

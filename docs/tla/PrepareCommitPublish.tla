@@ -1,6 +1,6 @@
 ----------------------- MODULE PrepareCommitPublish -----------------------
 (* Prepare, commit, publish; register, clean up: a document for each message, which its output announces. The steps   *)
-(* are the methods of runtime/algorithms/documents/prepare_commit_publish.py: load, invoke, register, prepare, commit, publish   *)
+(* are the methods of runtime/documents.py: load, invoke, register, prepare, commit, publish                          *)
 (* the document, publish, finish, clean up, withdraw; and collect, which the sweeper does. A message that its handler *)
 (* refuses by the state has no document, is kept as a letter, and its redelivery is refused too.                      *)
 EXTENDS Deliveries

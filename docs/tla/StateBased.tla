@@ -1,6 +1,6 @@
 ---------------------------- MODULE StateBased ----------------------------
 (* State-based consistent messaging: load, invoke, store, publish. The steps are the methods of                      *)
-(* runtime/algorithms/state_based/process.py. A duplicate is handled again on the version just before its own, with the       *)
+(* runtime/algorithms/state_based/algorithm.py. A duplicate is handled again on the version just before its own, with the*)
 (* context recorded then, and stores nothing. A message that its handler refuses by the state is kept as a letter,    *)
 (* and its redelivery is refused too, whatever the state has become.                                                  *)
 EXTENDS Deliveries

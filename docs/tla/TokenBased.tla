@@ -1,6 +1,6 @@
 ---------------------------- MODULE TokenBased ----------------------------
 (* Token-based de-duplication: a message may be processed only while its token exists. The steps are those of         *)
-(* runtime/algorithms/outbox/token_based.py: load, check the token, invoke, store, create tokens, checkpoint, publish,       *)
+(* runtime/algorithms/outbox/algorithm.py: load, check the token, invoke, store, create tokens, checkpoint, publish,  *)
 (* delete the token, clean up. Each message has one output, which goes to a receiver that processes by tokens too.    *)
 (* A message that its handler refuses by the state is kept as a letter, and its redelivery is refused too: its token  *)
 (* stays, for a redrive.                                                                                              *)

@@ -1,6 +1,6 @@
 ----------------------------- MODULE TwoPasses -----------------------------
 (* Batches with an outbox and a de-duplication store, of which all hold one message. The steps are those of           *)
-(* runtime/algorithms/outbox/outbox_batch.py and of the driver in runtime/spark/batch.py: load, find, invoke, store, put the   *)
+(* runtime/algorithms/outbox/algorithm.py and of the driver in runtime/spark/batch.py: load, find, invoke, store, put the*)
 (* outcomes in place, commit the round; and only then the second pass, load, add, forget; publish. A message that its  *)
 (* handler refuses by the state is kept as a letter, and every attempt finds it refused, whatever the state is by then. *)
 EXTENDS Naturals, Sequences, FiniteSets
