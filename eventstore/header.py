@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import Enum
 from typing import TYPE_CHECKING, NoReturn, Self, TypeGuard, TypeVar
 from uuid import UUID
 
 from eventstore.errors import DamagedRowError
-from eventstore.limits import check_types
-from eventstore.port import Operation, Properties, Row, Table, Value, Verb
+from eventstore.limits import CONDITIONAL, check_types
+from eventstore.port import ANY_ETAG, Operation, Properties, Row, Table, Value, Verb
 
 VERSION = "Version"
 FIRST_VERSION = "FirstVersion"
@@ -78,10 +79,12 @@ def stream_properties(properties: Mapping[str, Value | None]) -> FrozenPropertie
 class Include(Operation):
     """A change of another row in the stream's partition, in the transaction of a write.
 
-    A write can include a row once. The prefix of a virtual partition is not added to the row key. Replace, merge and
-    delete need the row's ETag, or `"*"` for no condition. In the result of a write, `etag` is the new ETag, "" for a
-    deleted row.
+    The prefix of a virtual partition is not added to the row key. Replace, merge and delete need the row's ETag, or
+    `"*"` for no condition, unless the same write has changed the row before. In the result of a write, `etag` is the
+    new ETag, "" for a deleted row.
     """
+
+    properties: Properties = NO_PROPERTIES
 
     def __post_init__(self) -> None:
         if type(self.properties) is not FrozenProperties:
@@ -101,6 +104,59 @@ class Include(Operation):
     def delete(cls, row_key: str, etag: str | None = None) -> Self:
         """Return an include that deletes an existing row."""
         return cls(Verb.DELETE, row_key, NO_PROPERTIES, etag)
+
+
+class _Amount(Enum):
+    """The net effect of several changes of a row, if no verb expresses it."""
+
+    UNTOUCHED = "untouched"
+    UNDONE = "inserted and deleted"
+    REFUSED = "refused"
+
+
+_UNTOUCHED, _UNDONE, _REFUSED = _Amount
+_FURTHER = (Verb.INSERT, Verb.REPLACE, Verb.MERGE, Verb.DELETE, Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE)
+_INSERT, _REPLACE, _MERGE, _DELETE, _OR_MERGE, _OR_REPLACE = _FURTHER
+
+# The net change of a row, by its net change so far and the next verb, in the order of `_FURTHER`. Refused are sequences
+# that would fail if they were run one by one, and the deletion of a row that may not exist.
+_CHAINING: dict[Verb | _Amount, tuple[Verb | _Amount, ...]] = {
+    _UNTOUCHED: (_INSERT, _REPLACE, _MERGE, _DELETE, _OR_MERGE, _OR_REPLACE),
+    _INSERT: (_REFUSED, _INSERT, _INSERT, _UNDONE, _INSERT, _INSERT),
+    _REPLACE: (_REFUSED, _REPLACE, _REPLACE, _DELETE, _REPLACE, _REPLACE),
+    _MERGE: (_REFUSED, _REPLACE, _MERGE, _DELETE, _MERGE, _REPLACE),
+    _DELETE: (_REPLACE, _REFUSED, _REFUSED, _REFUSED, _REPLACE, _REPLACE),
+    _OR_MERGE: (_REFUSED, _OR_REPLACE, _OR_MERGE, _REFUSED, _OR_MERGE, _OR_REPLACE),
+    _OR_REPLACE: (_REFUSED, _OR_REPLACE, _OR_REPLACE, _REFUSED, _OR_REPLACE, _OR_REPLACE),
+    _UNDONE: (_INSERT, _REFUSED, _REFUSED, _REFUSED, _INSERT, _INSERT),
+}
+
+
+def combine(includes: Iterable[Include]) -> tuple[Include, ...]:
+    """Combine the includes of each row into one. Raises `ValueError` if a change cannot follow an earlier one."""
+    changes: dict[str, Include | _Amount] = {}
+    for include in includes:
+        changes[include.row_key] = _combine(changes.get(include.row_key, _UNTOUCHED), include)
+    return tuple([change for change in changes.values() if isinstance(change, Include)])
+
+
+def _combine(so_far: Include | _Amount, further: Include) -> Include | _Amount:
+    before = so_far.verb if isinstance(so_far, Include) else so_far
+    after = _CHAINING[before][_FURTHER.index(further.verb)]
+    if after is _REFUSED:
+        what = f"cannot be {further.verb.value!r} after {before.value!r}"
+        raise ValueError(f"The row {further.row_key!r} {what} in one write.")
+    if isinstance(so_far, Include) and further.etag not in (None, ANY_ETAG, so_far.etag):
+        raise ValueError(f"The row {further.row_key!r} has two different ETags in one write.")
+    if not isinstance(after, Verb):
+        return after
+    if not isinstance(so_far, Include):
+        if not further.etag and after in CONDITIONAL:
+            what = f"The {after.value} of the row {further.row_key!r}"
+            raise ValueError(f"{what} needs the row's ETag, or '*' for no condition.")
+        return replace(further, verb=after)
+    kept = so_far.properties if further.verb in (_MERGE, _OR_MERGE) else {}
+    return replace(so_far, verb=after, properties={**kept, **further.properties})
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,12 +90,12 @@ class Draft:
 
 
 def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tuple[Include, ...]:
-    """Return the includes of the events, then `includes`. Raises `ValueError` for a row that belongs to a stream."""
+    """Return all includes of a write, combined into one per row. Raises `ValueError` for a row of a stream itself."""
     all_ = (*[include for event in events for include in event.includes], *includes)
     for include in all_:
         if _STREAM_ROW.match(include.row_key):
             raise ValueError(f"The row {include.row_key!r} belongs to a stream and cannot be included.")
-    return all_
+    return header.combine(all_) if all_ else ()
 
 
 async def transact(partition: Partition, operations: Sequence[Operation]) -> tuple[str, ...]:

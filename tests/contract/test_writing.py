@@ -332,21 +332,6 @@ def test_includes_of_events_and_of_the_write_come_in_order(run, with_row):
 
 
 @pytest.mark.parametrize(
-    ("include", "told"),
-    [
-        (Include.insert("new", {}), "several operations on the row"),
-        *[(change("there", {}), "needs an ETag") for change in (Include.replace, Include.merge)],
-        (Include.delete("there", ""), "needs an ETag"),
-    ],
-)
-def test_a_second_include_of_a_row_and_one_without_a_condition_are_refused(
-    run, with_row, refuses, include, told
-):
-    with refuses(ValueError, match=told):
-        include_in(run, with_row, Include.insert("new", {}), include)
-
-
-@pytest.mark.parametrize(
     "key", ["SS-HEAD", "SS-SE-0000000001", "SS-UID-x", "sibling|SS-HEAD", "a|b|SS-SE-0000000009"]
 )
 def test_a_row_of_a_stream_cannot_be_included(run, with_row, refuses, key):

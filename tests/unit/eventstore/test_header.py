@@ -1,4 +1,4 @@
-"""The values of a stream: events, includes and partitions."""
+"""The values of a stream: events, includes and what several of one row come to, and partitions."""
 
 import copy
 import pickle
@@ -6,6 +6,7 @@ import pickle
 import pytest
 
 from eventstore import EventData, Include, Partition, RecordedEvent, connect, drive
+from eventstore.header import combine
 
 EVENT = EventData({"N": 1, "Text": "t"}, id="one", includes=[Include.insert("row", {"M": 2})])
 
@@ -54,6 +55,52 @@ def test_properties_cannot_be_changed_and_a_copy_may_be(change, given):
 
     assert EVENT.properties == {"N": 1, "Text": "t"}
     assert {**EVENT.properties, "N": 2} == {"N": 2, "Text": "t"}
+
+
+# Several changes of one row: tests/contract/test_includes.py tries all pairs.
+
+FIRST, SECOND = {"A": 1, "B": 1}, {"B": 2, "C": 2}
+BOUND = Include.replace("row", FIRST, "one")
+INSERT = Include.insert("row", FIRST)
+UNDONE = [INSERT, Include.delete("row")]
+REPLACE, MERGE, DELETE = Include.replace("row", SECOND), Include.merge("row", SECOND), Include.delete("row")
+
+
+@pytest.mark.parametrize(
+    ("includes", "combined"),
+    [
+        ([BOUND, REPLACE], [Include.replace("row", SECOND, "one")]),
+        ([BOUND, Include.delete("row", "one")], [Include.delete("row", "one")]),
+        ([Include.insert(key, {}) for key in "cab"], [Include.insert(key, {}) for key in "cab"]),
+        ([INSERT, MERGE], [Include.insert("row", {"A": 1, "B": 2, "C": 2})]),
+        (UNDONE, []),
+        *[
+            ([*UNDONE, make("row", SECOND)], [Include.insert("row", SECOND)])
+            for make in (Include.insert, Include.insert_or_merge, Include.insert_or_replace)
+        ],
+    ],
+)
+def test_changes_of_one_row_become_one_under_the_condition_of_the_first(includes, combined):
+    assert combine(includes) == tuple(combined)
+
+
+@pytest.mark.parametrize(
+    ("includes", "told"),
+    [
+        (lambda: [BOUND, Include.replace("row", SECOND, "two")], "two different ETags"),
+        *[(lambda it=it: [it], r"needs the row's ETag, or '[*]'") for it in (REPLACE, MERGE, DELETE)],
+        *[
+            (lambda it=it: [*UNDONE, it], "'row' cannot be .* after 'inserted and deleted'")
+            for it in (REPLACE, MERGE, DELETE)
+        ],
+        (lambda: [Include.replace("there", {}, "")], "ETag"),
+        (lambda: [Include.merge("there", {}, "")], "ETag"),
+        (lambda: [Include.delete("there", "")], "ETag"),
+    ],
+)
+def test_changes_that_cannot_follow_each_other_or_have_an_empty_etag_are_refused(includes, told):
+    with pytest.raises(ValueError, match=told):
+        combine(includes())
 
 
 # Partitions.
