@@ -63,7 +63,7 @@ def _options(
 
 
 class Commands(TyperGroup):
-    """Lists commands in panels, and warns about unknown environment variables."""
+    """Lists commands in panels, names the successors of renamed commands, and warns about unknown variables."""
 
     def format_commands(self, _: Any, formatter: Any) -> None:  # noqa: ANN401 - untyped in typer
         """Write the help: one section for each panel of commands."""
@@ -74,13 +74,17 @@ class Commands(TyperGroup):
                 formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """Find the command. Warns about each `CONSISTENT_` variable in the environment that belongs to no option."""
+        """Find the command, or fail with the new name of a renamed one. Warns about variables that belong to no option."""
         known = {option.variable or "" for _, (option, _) in schema(self)} | {CHOSEN, OF_EVENTS}
         for name in sorted(os.environ.keys() - known):
             if name.startswith("CONSISTENT_"):
                 near = get_close_matches(name, known, 1)
                 hint = f" Did you mean {near[0]}?" if near else ""
                 Screen().note(f"Warning: {name} is ignored, because no option has this variable.{hint}")
+        if args[:2] == ["tokens", "issue"]:
+            ctx.fail("`consistent tokens issue` was renamed: use `consistent tokens`.")
+        if args[0] in RENAMED:
+            ctx.fail(f"`consistent {args[0]}` was renamed: use `consistent {RENAMED[args[0]]}`.")
         return super().resolve_command(ctx, args)
 
 
@@ -133,3 +137,17 @@ _letters = typer.Typer(help=_HELP_OF_LETTERS, cls=ListFirst, **{**_SETTINGS, "no
 for _below, _verb in (("list", letters), ("redrive", redrive), ("discard", discard)):
     _add(_letters, _below, _verb)
 application.add_typer(_letters, name="letters", short_help=_HELP_OF_LETTERS)
+
+# The successors of commands of earlier versions.
+RENAMED = {
+    "deliver": "publish",
+    "discard": "letters discard",
+    "evict": "truncate --algorithm outbox",
+    "policy": "truncate --policy",
+    "redrive": "letters redrive",
+    "sample": "demo --log-only",
+    "stats": "show --stats`, and for queries `consistent sql @stats",
+    "streams": "show",
+    "sweep": "truncate --only documents`, and of outboxes `consistent run --unfinished AGE",
+    "window": "sql @window",
+}

@@ -124,6 +124,9 @@ def test_a_log_that_is_none(consistent, store, command, log, code, sentence):
 
 REFUSED = """
 nothing                                            => 2 No such command
+tokens issue ON                                    => 2 use `consistent tokens`
+deliver ON                                         => 2 use `consistent publish`
+sweep ON                                           => 2 use `consistent truncate --only documents`
 show                                               => 2 --store
 show --store sqlite:///store.db                    => 2 --table
 show ON --limit -1                                 => 2 --limit
