@@ -74,7 +74,7 @@ class Commands(TyperGroup):
                 formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """Find the command, or fail with the new name of a renamed one. Warns about variables that belong to no option."""
+        """Find the command, or fail with the new name of a renamed one. Warns about variables of no option."""
         known = {option.variable or "" for _, (option, _) in schema(self)} | {CHOSEN, OF_EVENTS}
         for name in sorted(os.environ.keys() - known):
             if name.startswith("CONSISTENT_"):

@@ -124,6 +124,28 @@ def test_without_scripts_the_slider_has_a_button(chromium, url):
     context.close()
 
 
+def test_a_version_is_replayed(page):
+    page.goto("/object?handler=LeaderBoard&id=" + GAME)
+    page.get_by_text("Replay this version").click()
+    page.get_by_role("button", name="Replay").click()
+
+    assert "the same state and the same outputs" in page.get_by_role("status").inner_text()
+
+
+def test_a_dead_letter_is_discarded_once_it_was_confirmed(page, explored):
+    page.goto("/letters")
+    page.get_by_role("link", name="broken-0").click()
+    page.get_by_role("link", name="Discard …").click()
+    page.get_by_role("link", name="Cancel").click()
+    assert page.get_by_role("button", name="Discard").count() == 0
+
+    page.get_by_role("link", name="Discard …").click()
+    page.get_by_role("button", name="Discard").click()
+
+    assert page.get_by_role("status").inner_text() == "The dead letter was discarded."
+    assert page.get_by_role("link", name="broken-0").count() == 0
+
+
 def test_the_keyboard_reaches_the_content_and_every_link(page):
     page.goto("/objects")
     page.keyboard.press("Tab")
