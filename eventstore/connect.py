@@ -21,7 +21,7 @@ _FORMS = (
 
 
 def connect(url: str) -> Store:
-    """Return the store behind a URL. Raises `StoreUrlError`.
+    """Return the store behind a URL. Raises `StoreUrlError` for an invalid URL.
 
     | URL | store |
     |---|---|

@@ -42,7 +42,7 @@ _known_names: dict[str, int] = {}
 
 
 def refusal(operation: Operation, index: int, stored: str | None) -> errors.RowError | None:
-    """Return the error of a refused operation, or None. `stored` is the row's ETag, None if there is no row."""
+    """Return the error of an operation, or None if it is permitted. `stored` is the row's ETag, None without a row."""
     if stored is None:
         return errors.RowNotFoundError(operation.row_key, index) if operation.verb in CONDITIONAL else None
     if operation.verb is Verb.INSERT:
@@ -52,7 +52,7 @@ def refusal(operation: Operation, index: int, stored: str | None) -> errors.RowE
 
 
 def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[str, Value]]:
-    """Check a transaction. Return the properties to store for each operation: copies with UTC times and without None.
+    """Validate a transaction. Return the properties to store for each operation: copies with UTC times, without None.
 
     Raises `PayloadTooLargeError` if a limit is exceeded, and `ValueError` or `TypeError` for an invalid operation.
     """
@@ -113,7 +113,10 @@ def sent_bytes(partition_key: str, operation: Operation, properties: Mapping[str
 
 
 def prepare_row(properties: Properties) -> tuple[dict[str, Value], int]:
-    """Check the properties of a row. Return a copy to store, and the size of the row in bytes, without its keys."""
+    """Validate the properties of a row. Return a copy to store, and the size of the row in bytes, without its keys.
+
+    Raises `PayloadTooLargeError` if a limit is exceeded, and `ValueError` or `TypeError` for an invalid property.
+    """
     prepared: dict[str, Value] = {}
     size = _ROW_BYTES
     value: Any
@@ -150,7 +153,7 @@ def merge(before: Properties, after: Properties) -> dict[str, Value]:
 
 
 def _check_name(name: str) -> int:
-    """Check and cache a property name, and return the bytes that it adds to a row. Raises `ValueError`."""
+    """Validate and cache a property name. Return the bytes that it adds to a row. Raises `ValueError` if invalid."""
     if not name.isidentifier():
         raise ValueError(f"The property name {name!r} is not an identifier.")
     if len(name) > MAX_NAME_LENGTH:

@@ -55,7 +55,7 @@ class Stream(StreamValue):
 
     @classmethod
     async def open(cls, partition: Partition) -> Stream:
-        """Read the header of a stream. Costs one request. Raises `StreamNotFoundError`."""
+        """Read the header of a stream. Costs one request. Raises `StreamNotFoundError` if it does not exist."""
         return _found(await cls.try_open(partition), partition)
 
     @classmethod
@@ -133,7 +133,7 @@ class Stream(StreamValue):
         header: Sequence[str] | None = None,
         ids: bool = False,
     ) -> reading.StreamSlice[Stream]:
-        """Read header and events from a version on, as `try_read` does. Raises `StreamNotFoundError`."""
+        """Read header and events as `try_read` does, but raise `StreamNotFoundError` if the stream does not exist."""
         slice_ = await cls.try_read(
             partition, start_version, slice_size, select=select, header=header, ids=ids
         )
@@ -284,7 +284,7 @@ _MOST_SAMPLES = 8192
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The partition keys that begin with `prefix`, from `first` on and before `before`, which is None for no bound."""
+    """The partition keys that begin with `prefix`, from `first`, inclusive, to `before`, exclusive (None: no bound)."""
 
     prefix: str = ""
     first: str = ""

@@ -243,7 +243,7 @@ class CutRows:
 
 
 async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
-    """Return the rows that a truncation would delete.
+    """Return the rows to delete if the stream were truncated to begin at `first_version`, which is kept.
 
     Costs two requests if there are at most 64 events to delete, and one more for each further 64 events.
     """
@@ -260,7 +260,7 @@ async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
 
 
 async def _rows_below(partition: Partition, version: int) -> list[str]:
-    """Return the row keys of the events before a version and of their ids, including rows that a crash left."""
+    """Return the row keys of the events before `version` and of the rows of their ids, even if left by a crash."""
     events = await _event_rows(partition, 1, version - 1, ())
     return [row.row_key for row in events] + await _ids_below(partition, version)
 
@@ -282,7 +282,7 @@ async def truncate(
     includes: Sequence[Include],
     rows: CutRows | None = None,
 ) -> StreamT:
-    """Delete the events before a version, and return the stream. `rows` are the rows to delete, None to read them."""
+    """Delete the events before `first_version`, and return the stream. `rows` may have the result of `rows_to_cut`."""
     partition, etag = stream.partition, stream.etag
     if etag is None:
         raise ValueError("The stream is transient: there is nothing to truncate.")

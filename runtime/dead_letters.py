@@ -162,7 +162,7 @@ def row_key(handler: str | None, envelope: Envelope) -> str:
 
 
 def found_letter(row: Row) -> FoundLetter:
-    """Parse the row of a dead letter that belongs to no stream. Raises `StoredDataError`."""
+    """Parse the row of a dead letter that belongs to no stream. Raises `StoredDataError` if the row is corrupt."""
     with stored.reading_row("The letter", row):
         (letter,) = read_letter_row(row)
         handler = stored.expect(row.properties.get("Handler"), str, None)
@@ -242,7 +242,7 @@ _COUNTS = ("Letters", "LettersBeyondLimit")
 
 
 class StreamLetters(NamedTuple):
-    """The counts of a stream or entity: waiting dead letters, and letters dropped because of the limit."""
+    """The counts of a stream or entity: dead letters that wait, and dead letters dropped because of the limit."""
 
     key: str
     waiting: int
@@ -268,7 +268,11 @@ async def find_letters(table: Table, selection: Selection) -> AsyncIterator[Foun
 
 
 async def streams_with_letters(table: Table, selection: Selection) -> AsyncIterator[StreamLetters]:
-    """Yield streams and entities with waiting or dropped dead letters. Only stream and handler of `selection` count."""
+    """Yield the counts of each stream or entity with dead letters that wait or were dropped over the limit.
+
+    Filters by the stream and handler of `selection`, but not by its other conditions. Costs two requests for every
+    1,000 objects, or two for each spelling of the selected stream's business id.
+    """
     async for key, properties, is_entity in _holders(table, selection):
         waiting = beyond_limit = 0
         with (

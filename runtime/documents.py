@@ -277,7 +277,7 @@ async def _write(table: Table, key: str, change: Operation) -> tuple[str, ...]:
 
 
 def read_registration(row: Row) -> Registration:
-    """Parse the row of a registration. Raises `StoredDataError`."""
+    """Parse the row of a registration. Raises `StoredDataError` if the row is corrupt."""
     properties = row.properties
     with stored.reading_row("The registration of documents", row):
         names = unpack(decompress(stored.join(properties, _NAMES)))

@@ -40,7 +40,7 @@ class LeaseRow:
     length: int
 
     async def read(self) -> Lease | None:
-        """Return the lease, even if it has expired, or None. Costs one request."""
+        """Return the lease, even if it has expired, or None if the row does not exist. Costs one request."""
         row = await self.table.get(self.partition, self.row_key)
         return None if row is None else read_lease(row)
 
@@ -125,7 +125,7 @@ class CleanUpLease:
         self._clock = clock
 
     async def find(self) -> Lease | None:
-        """Return the active lease, or None. Costs one request."""
+        """Return the lease if it has not expired, otherwise None. Costs one request."""
         lease = await self._row.read()
         return lease if lease is not None and lease.expires_at > self._clock() else None
 

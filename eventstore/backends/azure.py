@@ -69,7 +69,7 @@ class Account:
 
 
 def account_of(url: str) -> Account:
-    """Return the account of a URL or connection string. Raises `StoreUrlError`."""
+    """Return the account of a URL or connection string. Raises `StoreUrlError` if the text is invalid."""
     if url == "azurite":
         return _emulator(_EMULATOR_HOST)
     if url.startswith("azurite://"):
@@ -296,7 +296,7 @@ def encode(partition_key: str, row_key: str, properties: Mapping[str, Value]) ->
 
 
 def decode(entity: Mapping[str, Any]) -> Row:
-    """Return the row that a JSON object of the service describes."""
+    """Decode a row from a JSON object of the service. A property with a type annotation gets that type."""
     properties: dict[str, Value] = {}
     types: list[tuple[str, str]] = []
     for name, value in entity.items():

@@ -130,7 +130,7 @@ class MemoryTable(port.RangeTable):
 
 
 class MemoryStore(port.Store):
-    """Tables in memory under one name."""
+    """Tables in the memory of this process, which live as long as the store. See `open_memory` for sharing by name."""
 
     scope: Scope = "process"
 

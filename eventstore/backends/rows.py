@@ -217,7 +217,10 @@ def read_page(
 
 
 def read_row(bounds: Sequence[str], row: StoredRow, decode: Decode = unpack) -> Row:
-    """Decode a row. A row of a query has no partition key: it is the first of `bounds`. Raises `DamagedRowError`."""
+    """Decode a row. Raises `DamagedRowError` if the row is corrupt.
+
+    A row of a query has no partition key: its partition key is the first of `bounds`.
+    """
     keys, etag, written, small, large = row
     partition, _, key = keys.rpartition(BETWEEN_KEYS)
     address = unescape(partition or bounds[0]), unescape(key)
@@ -300,7 +303,7 @@ class Dictionary:
         return compressed if len(compressed) < len(small) else small
 
     def decompress(self, compressed: bytes) -> bytes:
-        """Decompress a part that `compress` has shortened. Raises `ZstdError`."""
+        """Decompress a part that `compress` has shortened. Raises `ZstdError` if the part is corrupt."""
         return self._decompress(compressed[2:], max_output_size=_MAX_BYTES)
 
     def is_stale(self, compressed: Sequence[bytes]) -> bool:

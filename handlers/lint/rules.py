@@ -220,13 +220,13 @@ def canonical(name: str) -> str:
 
 
 def called(name: str) -> str | None:
-    """Return the code of the rule that a call of a name breaks, or None."""
+    """Return the code of the rule that a call of a name breaks, or None if no rule forbids the call."""
     code = _CALLED.get(_longest(name, _CALLED))
     return code if code in RULES else None
 
 
 def read(name: str) -> str | None:
-    """Return the code of the rule that reading a name breaks, or None."""
+    """Return the code of the rule that reading a name breaks, or None if no rule forbids the reading."""
     return _READ.get(name)
 
 

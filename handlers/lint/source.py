@@ -88,7 +88,7 @@ _PACKAGE = "__init__.py"
 
 @dataclass(eq=False)
 class SourceModule:
-    """A user's module."""
+    """A parsed module of the user: its syntax tree, and the names that it binds."""
 
     name: str
     path: Path

@@ -161,7 +161,7 @@ class Refusals:
         return letter is not None and self._is_redriven(letter)
 
     def refused_by_redrive(self, position: int, message: Prepared) -> Outcome | None:
-        """Return the outcome of a message that another attempt at this redrive rejected, or `None`."""
+        """Return the outcome of a message that another attempt at this redrive rejected, otherwise `None`."""
         if not self.kept or not self._batch.is_redrive:
             return None
         own = self._own(position, message.key, message.fingerprint)
@@ -270,7 +270,7 @@ class Refusals:
         return batch.is_finished(letter.batch, letter.batch_number)
 
     def _own(self, position: int, key: IdKey, content: bytes) -> Letter | None:
-        """Return the dead letter of a delivery, or `None`. A redrive ignores the body, as it may have been edited."""
+        """Return the stored dead letter of a delivery, or `None`. A redrive ignores the body, which may be edited."""
         named = None if self._given is None else self.kept.get(self._given[position])
         found = named or self._find(key, content)
         if found is not None or self._given is not None or not self._batch.is_redrive:

@@ -83,7 +83,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a Parquet file in batches of up to 1,000 rows. Raises `ArchiveError`."""
+    """Yield the rows of a Parquet file in batches of up to 1,000 rows. Raises `ArchiveError` if it is corrupt."""
     with reading(path), parquet.ParquetFile(path, page_checksum_verification=True) as file:
         # Row groups are read one at a time. Otherwise Arrow keeps the whole file in memory.
         for group in range(file.num_row_groups):
@@ -91,7 +91,7 @@ def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def read_rows(path: Path) -> Iterator[Sequence[Row]]:
-    """Yield the rows of a file, up to 1,000 at a time. The rows have no ETags. Raises `ArchiveError`."""
+    """Yield the rows of a file, up to 1,000 at a time. The rows lack ETags. Raises `ArchiveError` if it is corrupt."""
     for batch in read_batches(path):
         with reading(path):
             columns = (batch[name].to_pylist() for name in SCHEMA.names)

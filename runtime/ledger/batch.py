@@ -100,7 +100,7 @@ class DeadLetterLimit:
 
     @classmethod
     def parse(cls, text: str) -> DeadLetterLimit:
-        """Parse a limit such as `10` or `0.5%`. Raises `UsageError`."""
+        """Parse a limit such as `10` or `0.5%`. Raises `UsageError` for any other text."""
         match = _FORM.fullmatch(text.strip())
         if match is None or (match[2] and float(match[2]) > 100):  # noqa: PLR2004 - percent
             raise UsageError(
@@ -129,13 +129,13 @@ class Seen:
     dead_letter: bool = False  # whether a delivery became a dead letter, which may hold back new messages
 
     def after(self, outcomes: Sequence[Outcome]) -> Seen:
-        """Return the facts after more outcomes."""
+        """Return these facts, updated with the outcomes of more deliveries."""
         delivered = {id_key(each.envelope.message_id) for each in outcomes if each.version is not None}
         dead_letter = self.dead_letter or any(outcome.is_dead_letter for outcome in outcomes)
         return Seen({*self.delivered, *delivered}, dead_letter)
 
     def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
-        """Return the facts for the next group. It can have copies of only the last of the messages in `outcomes`."""
+        """Return the facts after `outcomes` for the next group. Copies are adjacent: adds only the last message id."""
         last = outcomes[-1].envelope.message_id
         copies = list(takewhile(lambda outcome: outcome.envelope.message_id == last, reversed(outcomes)))
         return replace(self.after(outcomes), delivered=self.after(copies).delivered)

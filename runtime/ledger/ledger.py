@@ -129,7 +129,7 @@ def record_properties(record: BatchRecord) -> dict[str, Value]:
 
 
 def read_record(row: Row) -> BatchRecord:
-    """Decode the row of a batch. Raises `StoredDataError`."""
+    """Decode the row of a batch. Raises `StoredDataError` if the row is corrupt."""
     with reading_row(f"The batch {row.row_key}", row):
         values = row.properties
         return BatchRecord(
@@ -181,7 +181,7 @@ class Counter:
 
 
 def read_counter(row: Row) -> Counter:
-    """Decode the row of the counter. Raises `StoredDataError`."""
+    """Decode the row of the counter. Raises `StoredDataError` if the row is corrupt."""
     values = row.properties
     with reading_row("The counter of batches", row):
         next_, algorithm = number(values, "Next"), text(values, "Algorithm")
@@ -405,9 +405,10 @@ class Ledger:
         return None if counter.algorithm is None else (counter.algorithm, counter.first_batch)
 
     async def check_table(self, algorithm: str, demands: TableDemands | None = None) -> None:
-        """Raise the errors of `begin` if the table has another algorithm, or does not meet `demands`.
+        """Raise `BatchRefusedError` if the table has another algorithm, or `UsageError` if it cannot meet `demands`.
 
-        Costs one request, plus the requests of `TableDemands.settings_after`.
+        Changes nothing. Costs one request. In a table without batches, choosing keyed draws or reprocessing costs one
+        more for every 1,000 rows.
         """
         counter = await self._counter(algorithm)
         if demands is not None:

@@ -74,7 +74,7 @@ class TableSettings:
 
     @classmethod
     async def of(cls, table: Table) -> TableSettings:
-        """Read the settings of a table. Costs one request. Raises `StoredDataError`."""
+        """Read the settings of a table. Costs one request. Raises `StoredDataError` if they are corrupt."""
         row = await table.get(LEDGER, OF_TABLE)
         return cls() if row is None else read_settings(row)
 
@@ -193,7 +193,7 @@ async def has_objects(table: Table) -> bool:
 
 
 def read_settings(row: Row) -> TableSettings:
-    """Decode the row of the settings. Raises `StoredDataError`."""
+    """Decode the row of the settings. Raises `StoredDataError` if the row is corrupt."""
     values = row.properties
     with reading_row("The row of the table's settings", row):
         key = expect(values.get("DrawKey"), bytes, None)

@@ -223,7 +223,7 @@ def _properties(policy: Policy) -> dict[str, Value]:
 
 
 def read_policy(row: Row) -> Policy:
-    """Parse the row of a policy. Raises `StoredDataError`."""
+    """Parse the row of a policy. Raises `StoredDataError` if the row is corrupt."""
     values, rules = row.properties, None
 
     def given(name: str, most: int = INT64) -> int | None:

@@ -35,7 +35,7 @@ class HandlerCount(NamedTuple):
     bytes: int = 0  # of these rows
 
     def plus(self, other: HandlerCount) -> HandlerCount:
-        """Return the sum of two counts."""
+        """Return the sum of two counts, with the newest horizon and the oldest time of the two."""
         summed = ("objects", "versions", "kept", "unfinished", "letters", "rows", "bytes")
         sums = {name: getattr(self, name) + getattr(other, name) for name in summed}
         horizons = filter(None, (self.horizon, other.horizon))
@@ -47,32 +47,32 @@ _OTHERS = HandlerCount("", "")  # rows that belong to no handler
 
 
 class TableCount:
-    """The sums of a table or a part of it, for each handler and for the rows of no handler."""
+    """Sums the counts of a table, or of a part of it, by handler. Rows that belong to no handler have their own sum."""
 
     def __init__(self) -> None:
         self._counts = {("", ""): _OTHERS}
 
     @property
     def handlers(self) -> list[HandlerCount]:
-        """The counts of handlers, sorted by name."""
+        """The sums by handler and algorithm, sorted by handler."""
         return [self._counts[key] for key in sorted(self._counts) if key[0]]
 
     @property
     def others(self) -> HandlerCount:
-        """The count of rows of no handler."""
+        """The sum of rows that belong to no handler."""
         return self._counts["", ""]
 
     def add(self, count: HandlerCount) -> None:
-        """Add a count to the sum of its handler."""
+        """Add a count to the sum of its handler and algorithm."""
         key = (count.handler, count.algorithm)
         self._counts[key] = self._counts[key].plus(count) if key in self._counts else count
 
     def document(self) -> list[HandlerCount]:
-        """Return the sums as a JSON-serialisable list."""
+        """Return the sums as a JSON-serialisable list, which `merge` takes in another process."""
         return list(self._counts.values())
 
     def merge(self, document: Iterable[Sequence[Any]]) -> None:
-        """Add the sums of another part, from its `document`."""
+        """Add the sums of another part of the table. `document` is the result of its method `document`."""
         for each in document:
             self.add(HandlerCount(*each))
 

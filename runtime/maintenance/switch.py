@@ -108,7 +108,10 @@ def _in_use(of_new: TableSettings, of_old: TableSettings) -> TableSettings:
 
 
 async def _store(table: Table, settings: TableSettings, counter: Counter | None = None) -> None:
-    """Store settings. Raises `ConcurrencyConflictError` if they or the counter have changed since they were read."""
+    """Store settings and, unless it is None, the batch counter.
+
+    Raises `ConcurrencyConflictError`, and stores neither, if the settings or the counter have changed since the read.
+    """
     operations = [settings.operation()] + ([] if counter is None else [counter.operation()])
     try:
         await table.transact(LEDGER, operations)

@@ -55,7 +55,7 @@ class DeadLetterGroups:
 
 
 def group_dead_letters(rows: Iterable[Mapping[str, Any]]) -> list[DeadLetters]:
-    """Group dead letters, given as rows of an outcome file. Return the groups, largest first."""
+    """Group rows of an outcome file, all dead letters, as `DeadLetterGroups` does. Return the largest group first."""
     groups = DeadLetterGroups()
     for row in rows:
         groups.add(row["reason"], row["handler"], row["type"], row["error"], row["message_id"])

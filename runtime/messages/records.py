@@ -70,7 +70,10 @@ class Decoding:
         return "" if self.decode == "json" else f", decode={self.decode}"
 
     def decoder(self) -> Decode | None:
-        """Return the decoder of records, or `None` for plain JSON. Raises `UsageError` or `MissingExtraError`."""
+        """Return the decoder of records, or `None` for plain JSON.
+
+        Raises `UsageError` if the option names no function, and `MissingExtraError` if a package is missing.
+        """
         kind, _, name = self.decode.partition(":")
         try:
             if self.decode == "json":

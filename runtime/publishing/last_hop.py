@@ -55,14 +55,14 @@ class KeyState(IntEnum):
 
 
 class DeliveryKey(NamedTuple):
-    """Identifies one message to one customer."""
+    """Identifies the delivery of one message to one customer, so that attempts at the delivery find the same `Key`."""
 
     customer: str
     message: IdKey
 
     @classmethod
     def of(cls, customer: str, message_id: str) -> DeliveryKey:
-        """Return the key of a message. All spellings of an id have the same key. Raises `InvalidKeyError`."""
+        """Return the key of a message, the same for all spellings of its id. Raises `InvalidKeyError` if invalid."""
         escape(PARTITION + customer)
         return cls(customer, id_key(canonical(message_id)))
 
@@ -93,7 +93,7 @@ class Keys(Protocol):
         """The function that waits before a retry."""
 
     async def get(self, key: DeliveryKey) -> Key | None:
-        """Return the stored key, even if it has expired, or None."""
+        """Return the stored key, even if it has expired, or None if no key is stored."""
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
         """Insert `new`, or replace `over` with `new`, durably. Return the stored key, or None after a conflict."""
@@ -102,7 +102,7 @@ class Keys(Protocol):
         """Delete a key, unless it has changed since it was read."""
 
     def unended(self) -> AsyncIterator[tuple[str, str]]:
-        """Yield the customer and message id of each sealed key without a result."""
+        """Yield the customer and message id of each at-most-once send that began but has no recorded result."""
 
 
 class TableKeys:
@@ -158,7 +158,7 @@ class TableKeys:
 
 
 def read_key(row: Row) -> Key:
-    """Parse the row of a key. Raises `StoredDataError`."""
+    """Parse the row of a key. Raises `StoredDataError` if the row is corrupt."""
     values = row.properties
     with reading_row("The key of a delivery", row):
         key = Key(
@@ -342,7 +342,7 @@ async def weaknesses(url: str, table: str) -> list[str]:
 
 
 async def unended(url: str, table: str) -> list[tuple[str, str]]:
-    """Return the customer and message id of each sealed key without a result. Raises like `open_keys`."""
+    """Return the results of `Keys.unended` for the keys at a URL. Raises like `open_keys`."""
     async with open_keys(url, table) as keys:
         return [each async for each in keys.unended()]
 

@@ -143,9 +143,9 @@ class Publications:
     async def claim(
         self, publication: Publication, number: int, found: SliceRecord | None, holder: str, length: timedelta
     ) -> SliceClaim | None:
-        """Claim a slice for the time `length`. `found` is its row as last read, or None for a slice without a row.
+        """Claim a slice for the time `length`. Return the claim, or None if the slice's row has changed.
 
-        Return None if the row has changed since. Costs one or two requests.
+        `found` is the row as last read, or None if the slice had no row. Costs one or two requests.
         """
         row_key = f"{SLICE}{publication.key}:{number:06}"
         row = LeaseRow(self.table, self.clock, PARTITION, row_key, length // timedelta(microseconds=1))
@@ -209,18 +209,21 @@ class SliceClaim:
 
 
 def rows_of(table: Table, prefix: str, select: Sequence[str] | None = None) -> AsyncIterator[Row]:
-    """Yield the rows with a key prefix: all properties, or only those in `select`. Costs a request per 1,000 rows."""
+    """Yield the rows of publications whose row keys begin with `prefix`. Costs one request for every 1,000 rows.
+
+    `select` names the properties to read, None for all.
+    """
     return rows_between(table, PARTITION, prefix, prefix + "\U0010ffff", select)
 
 
 def number_of_slice(row: Row) -> int:
-    """Parse the number in the key of a slice's row. Raises `StoredDataError`."""
+    """Parse the slice number in the row key of a slice. Raises `StoredDataError` if the key is corrupt."""
     with reading_row("The key of a slice", row):
         return int(row.row_key.rpartition(":")[2])
 
 
 def read_publication(row: Row) -> Publication:
-    """Parse the row of a publication. Raises `StoredDataError`."""
+    """Parse the row of a publication. Raises `StoredDataError` if the row is corrupt."""
     values = row.properties
     with reading_row("A publication", row):
         key, target = row.row_key.removeprefix(PUBLICATION), text(values, "Target")
@@ -228,7 +231,7 @@ def read_publication(row: Row) -> Publication:
 
 
 def read_slice(row: Row) -> SliceRecord:
-    """Parse the row of a slice. Raises `StoredDataError`."""
+    """Parse the row of a slice. Raises `StoredDataError` if the row is corrupt."""
     lease, values = read_lease(row), row.properties
     with reading_row("The slice of a publication", row):
         first_at, is_sent = to_microseconds(time(values, "FirstAt")), expect(values["IsSent"], bool)
@@ -236,7 +239,7 @@ def read_slice(row: Row) -> SliceRecord:
 
 
 def read_record(row: Row) -> Record:
-    """Parse the row of a record. Raises `StoredDataError`."""
+    """Parse the row of a record. Raises `StoredDataError` if the row is corrupt."""
     with reading_row("The record of an output", row):
         values: list[Any] = [text(row.properties, name) for name in _OF_RECORD]
         record = Record(row.row_key.split(":", 2)[2], *values)
@@ -255,7 +258,7 @@ def _properties(record: Record) -> dict[str, Value]:
 
 
 async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the publications of each batch, by batch id, as objects with `target`, `slices` and `slices_sent`.
+    """Return the publications of each batch, by batch id, as dicts with `target`, `slices` and `slices_sent`.
 
     Costs one request for every 1,000 publications in the table, and one for each publication of the batches.
     """

@@ -229,7 +229,7 @@ class Runner:
             await _with_publishers(self.target, self.options.concurrency, work)
 
     async def _published_batch(self, maker: Maker) -> BatchRecord | None:
-        """Return the batch `maker` if all its slices are sent to the target, or None. Costs two to five requests."""
+        """Return the batch `maker` if it is fully published to the target, or else None. Costs two to five requests."""
         record = await Ledger(self.table, self.clock).find(maker[0])
         # The id of a pruned batch may be reused. A reprocessing publishes no outputs, only corrections.
         if record is None or record.key != maker or record.is_reprocessing:
@@ -344,7 +344,10 @@ class Runner:
 
 
 async def letters(table: Table, of: BatchRecord, target: Target, types: Sequence[str] = ()) -> PublishResult:
-    """Return the records of a batch at a target. Raises `UsageError` if it was not published there with these types."""
+    """Return the publication of a batch to a target, with the stored record of each output that has one.
+
+    `types` must be those of the publication: empty if it sent all types. Raises `UsageError` if there is none.
+    """
     publications = Publications(table, system_clock)
     publication = await _find(publications, of, target, types)
     return PublishResult(publication, 0, 0, await publications.records(publication))

@@ -35,7 +35,7 @@ def chosen(columns: Columns, names: Sequence[str] | None) -> dict[str, pa.DataTy
 class Buffer:
     """Collects rows for a record batch, by column. Times are in microseconds since 1970 UTC.
 
-    `ids` names the column of message ids, if any. Its values are keys, which become text.
+    `ids` is the name of the column of message ids, or None. Ids are added as `IdKey`, and are text in the record batch.
     """
 
     MAX_ROWS = 10_000

@@ -83,9 +83,9 @@ def query(
 ) -> Answer:
     """Run one SQL statement, reading only the tables and columns that it names.
 
-    `requests` and `more` have the tables by name. A table named `outcomes` also adds a view `outputs`. `allow_files`
-    permits files and extensions in the statement. Raises `UsageError` for an invalid statement, `MissingExtraError`
-    without DuckDB, and errors of reading.
+    `requests` has the tables of the store by kind, and `more` has other tables by name. A table named `outcomes` adds
+    the view `outputs`. `allow_files` permits files and extensions in the statement. Raises `UsageError` for an invalid
+    statement, `MissingExtraError` if DuckDB is not installed, and any error from reading a table.
     """
     try:
         import duckdb  # noqa: PLC0415 - an extra brings it

@@ -73,7 +73,7 @@ AsOf = AsOfTime | AsOfBatch
 
 
 async def end_of_batch(table: Table, batch_id: str) -> AsOfBatch:
-    """Return the point in history at the end of a batch. Costs one request. Raises `BatchRefusedError`."""
+    """Return the point in history at the end of a batch. Costs one request. Raises `BatchRefusedError` if unknown."""
     record = await Ledger(table, system_clock).get(batch_id)
     return AsOfBatch(record.batch_id, record.number, to_microseconds(record.updated_at))
 

@@ -73,7 +73,7 @@ class RowsCheck:
             self.report(row.row_key, problem)
 
     def take(self, row: Row) -> None:
-        """Decode a row. Raises `StoredDataError`."""
+        """Decode a row. Raises `StoredDataError` if the row is corrupt."""
         raise NotImplementedError
 
     def compare(self) -> None:
@@ -93,7 +93,7 @@ class LettersCheck:
         self._letters: list[Letter] = []
 
     def take(self, row: Row) -> None:
-        """Decode a row of dead letters. Raises `StoredDataError`."""
+        """Decode a row of dead letters. Raises `StoredDataError` if the row is corrupt."""
         self.rows += 1
         try:
             letters = dead_letter_rows.read_letter_row(row)
@@ -151,7 +151,7 @@ class StreamCheck(RowsCheck):
             super().add(row)
 
     def take(self, row: Row) -> None:
-        """Decode an event or a row of dead letters. Raises `StoredDataError`."""
+        """Decode an event or a row of dead letters. Raises `StoredDataError` if the row is corrupt."""
         if row.row_key.startswith(dead_letter_rows.PREFIX):
             self._letters.take(row)
         elif row.row_key.startswith(EVENT):

@@ -197,12 +197,12 @@ def given_up(letters: Sequence[Letter], is_meant: Callable[[Letter], bool]) -> t
 
 
 async def letters_of(partition: Partition) -> Letters:
-    """Read the dead letters of a stream or entity. Costs one request. Raises `StoredDataError`."""
+    """Read the dead letters of a stream or entity. Costs one request. Raises `StoredDataError` if a row is corrupt."""
     return read_letters(await read_rows(partition, PREFIX, LAST, PROPERTIES))
 
 
 def read_letters(rows: Sequence[Row]) -> Letters:
-    """Decode rows of dead letters. Raises `StoredDataError`."""
+    """Decode rows of dead letters. Raises `StoredDataError` if a row is corrupt."""
     if not rows:
         return NO_LETTERS
     letters, starts = list[Letter](), list[int]()
@@ -214,7 +214,7 @@ def read_letters(rows: Sequence[Row]) -> Letters:
 
 
 def read_letter_row(row: Row) -> list[Letter]:
-    """Decode one row of dead letters. Raises `StoredDataError`."""
+    """Decode one row of dead letters. Raises `StoredDataError` if the row is corrupt."""
     with typed.reading_row(f"The letters in the row {row.row_key}", row):
         packed = unpack(decompress(typed.join(row.properties, PROPERTIES)), unicode_errors=_TEXT)
         letters = [_letter(*fields) for fields in packed]

@@ -129,7 +129,7 @@ class Tail:
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """The decoded segments. Raises `StoredDataError`."""
+        """The decoded segments. Raises `StoredDataError` if the tail is corrupt."""
         with _reading():
             segments = read_segments(self.packed, self.length, self.packed_ids)
             counted = sum([segment.length for segment in segments])
@@ -151,7 +151,7 @@ class Tail:
         return Tail(self.first, self.schema, self.before, self.length + 1, count, raw_bytes, ids, packed)
 
     def ids(self) -> list[IdKey]:
-        """Return the message ids of all versions, oldest first. Raises `StoredDataError`."""
+        """Return the message ids of all versions, oldest first. Raises `StoredDataError` if the ids are corrupt."""
         with _reading():
             ids = unpack_ids(self.packed_ids)
             if len(ids) != self.count:
@@ -159,7 +159,7 @@ class Tail:
         return ids
 
     def indexes(self) -> list[RunIndex]:
-        """Return a `RunIndex` for each segment. Raises `StoredDataError`."""
+        """Return a `RunIndex` for each segment. Raises `StoredDataError` if the tail is corrupt."""
         segments = self.segments
         firsts = accumulate((each.length for each in segments), initial=self.first)
         return [
@@ -176,7 +176,7 @@ class Tail:
         return Tail.of(first, self.schema, before, kept)
 
     def run(self) -> Run:
-        """Return the tail as a run. Raises `StoredDataError`."""
+        """Return the tail as a run. Raises `StoredDataError` if the tail is corrupt."""
         versions = VersionColumns()
         state, ids = self.before, iter(self.ids())
         commits = []
@@ -327,7 +327,7 @@ def is_of_state(properties: Properties) -> bool:
 
 
 def read_head(properties: Properties) -> Head:
-    """Decode the head from the properties of a header. Raises `StoredDataError`."""
+    """Decode the head from the properties of a header. Raises `StoredDataError` if the properties are corrupt."""
     with typed.reading("The header of the stream", HEADER):
         head = Head(
             state=expect(properties.get("State"), bytes, None),

@@ -79,7 +79,7 @@ def _by_bytes(hashes: bytes, wanted: Iterable[int]) -> Iterator[int]:
 
 
 def _by_filter(hashes: bytes, wanted: frozenset[int], tables: Sequence[bytearray]) -> Iterator[int]:
-    """Filter all hashes at once, as one big integer. Then yield the positions of those that are among `wanted`."""
+    """Yield the positions of `wanted` hashes. Filters all hashes at once, as one big integer, then compares."""
     # A byte of `kept` is not zero if all four bytes of its hash match hashes of one group.
     kept = -1
     for lane, table in enumerate(tables):
@@ -164,7 +164,7 @@ class IndexRow:
 
 
 def read_index_row(row: Row) -> IndexRow:
-    """Decode an index row. Raises `StoredDataError`."""
+    """Decode an index row. Raises `StoredDataError` if the row is corrupt."""
     properties = row.properties
     with reading_row(f"The index row {row.row_key}", row):
         key = expect(properties["Key"], bytes)

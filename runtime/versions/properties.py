@@ -89,7 +89,7 @@ class Damaged:
         self.count = 0
 
     def add(self, error: StoredDataError) -> None:
-        """Record the error of a stream. Further errors of the first 100 corrupt streams are ignored."""
+        """Record the error of a corrupt stream, once for each of the first 100. Later errors are only counted."""
         name = error.stream or str(error)
         if name in self._streams:
             return
@@ -198,14 +198,14 @@ def damaged_row(table: Table) -> Substitute:
 
 
 def expect(value: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - what was stored
-    """Return `value` if it is an instance of one of `kinds`. Otherwise raise `TypeError`."""
+    """Return `value` if its type is one of `kinds`, where None permits the value None. Otherwise raise `TypeError`."""
     if type(value) in kinds or (value is None and None in kinds):
         return value
     raise TypeError(f"{shown(value)} has the wrong type")
 
 
 def expect_all(values: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - as above
-    """Return `values` if it is a list of instances of `kinds`. Otherwise raise `TypeError`."""
+    """Return `values` if it is a list, and the type of each value is in `kinds` as in `expect`. Raises `TypeError`."""
     types = set(map(type, expect(values, list)))
     if not types <= {type(None) if kind is None else kind for kind in kinds}:
         raise TypeError(f"a column holds values of {', '.join(sorted(kind.__name__ for kind in types))}")

@@ -300,7 +300,7 @@ def dates(enqueued_at: Sequence[int | None]) -> tuple[int | None, bool]:
 
 
 def read_index(event: RecordedEvent) -> RunIndex:
-    """Decode a run without its ids and states. Raises `StoredDataError`."""
+    """Decode a run without its ids and states. Raises `StoredDataError` if the event is corrupt."""
     properties = event.properties
     with _reading(event):
         commits = [Commit(*fields) for fields in unpack(expect(properties["Commits"], bytes))]
@@ -324,7 +324,7 @@ def read_index(event: RecordedEvent) -> RunIndex:
 
 
 def read_ids(event: RecordedEvent) -> list[IdKey]:
-    """Decode the message ids of a run. Raises `StoredDataError`."""
+    """Decode the message ids of a run. Raises `StoredDataError` if the ids are corrupt."""
     index = read_index(event)
     with _reading(event):
         ids = envelope.unpack_ids(typed.join(event.properties, ID_PROPERTIES))
@@ -334,7 +334,7 @@ def read_ids(event: RecordedEvent) -> list[IdKey]:
 
 
 def read_run(event: RecordedEvent) -> Run:
-    """Decode a run. Raises `StoredDataError`."""
+    """Decode a run. Raises `StoredDataError` if the event is corrupt."""
     index, ids = read_index(event), read_ids(event)
     with _reading(event):
         columns = unpack_columns(decompress(typed.join(event.properties, DATA_PROPERTIES)), ids)

@@ -130,9 +130,11 @@ class OutboxAlgorithm(ABC):
         *,
         is_stopped: bool,
     ) -> tuple[Entity, Delivery]:
-        """Handle a delivery. Return the entity and the outcome or, if the message has an entry, the delivery.
+        """Handle a delivery. Return the updated entity and an outcome or, for a message in the outbox, `delivery`.
 
-        `attempts`: collects the attempt ids of messages with entries. `is_stopped`: hold back new messages.
+        Once the entity is stored, the caller makes the outcome of such a delivery from its outbox entry. `position` is
+        the index of the delivery, `refusals` holds the entity's dead letters, and `attempts` collects an attempt id for
+        each message in the outbox. If `is_stopped`, new messages are held back.
         """
         forgotten = self._after_forgetting(entity, delivery)
         if forgotten is not None:
@@ -243,7 +245,7 @@ class OutboxAlgorithm(ABC):
         """Return outcomes of the messages of an entity that a dead worker or an abandoned batch left unfinished.
 
         The caller commits the outcomes, then calls `finish`. Skips single messages handled after `latest`, in
-        microseconds.
+        microseconds since 1970 UTC.
         """
         key = self.entities.key(business_id)
         entity, left = await until_undisturbed(self.retries, partial(self.make_unfinished_ready, key, latest))
@@ -313,7 +315,7 @@ class OutboxAlgorithm(ABC):
         return [self.table]
 
     async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:
-        """Return the outcome of a message that is recorded as finished outside its entity, or `None`."""
+        """Return the outcome of a message that is recorded as finished outside its entity, otherwise `None`."""
         return None
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
@@ -328,15 +330,15 @@ class OutboxAlgorithm(ABC):
         """Mark messages as finished after their outputs were published. Return the updated entity."""
 
     async def forget(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
-        """Remove the entries of messages, if present. Return the updated entity."""
+        """Remove the outbox entries of messages, if present. Return the updated entity."""
         return await self.entities.update(entity, lambda current: current.without(message_ids))
 
     async def forget_leftover(self, entity: Entity, message: Prepared) -> None:
-        """Remove the entry that a crash left behind for a message that is finished elsewhere."""
+        """Remove the outbox entry, left by a crash, of a message that is recorded as finished outside its entity."""
         await self.forget(entity, [message.key])
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
-        """Forget messages of an entity that were processed up to `latest`, in microseconds. Return their number."""
+        """Forget messages of an entity processed up to `latest` (microseconds since 1970 UTC). Return their number."""
         return 0
 
 
@@ -436,7 +438,7 @@ class Outbox(OutboxAlgorithm):
         return await self.entities.update(entity, lambda current: current.finished(message_ids))
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
-        """Remove finished entries handled up to `latest`. Return their number. Costs two requests."""
+        """Remove finished entries as the base class describes. Return their number. Costs two requests."""
         with one_of_many(self.entities.table, key):
             entity = await self.entities.load(key)
             if dry_run:
@@ -474,7 +476,10 @@ class TokenBased(OutboxAlgorithm):
         return [self.table, self.tokens.table]
 
     async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:
-        """Return a dead letter if no token is named, a duplicate if the token is gone, or `None`. Costs one request."""
+        """Return a dead letter if the message names no token, and a duplicate if the token is gone, otherwise `None`.
+
+        Costs one request.
+        """
         token = token_of(message.envelope, self.handler.name)
         if token is None:
             return self.refused(message, Reason.INVALID_ENVELOPE, _NO_TOKEN)
@@ -488,7 +493,7 @@ class TokenBased(OutboxAlgorithm):
         return None
 
     async def forget_leftover(self, entity: Entity, message: Prepared) -> None:
-        """Remove the entry of a message whose token is gone, unless the entry was made with another token."""
+        """Remove the outbox entry of a message whose token is gone, unless the entry was made with another token."""
         entry = entity.outbox.get(message.key)
         if entry is not None and _tokens(entry).incoming == token_of(message.envelope, self.handler.name):
             await super().forget_leftover(entity, message)
@@ -582,7 +587,7 @@ class OutboxWithDeduplicationStore(OutboxAlgorithm):
         return [self.table, self.store.table]
 
     async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:
-        """Return the outcome of a message whose id is in the store, or `None`. Costs one request."""
+        """Return the outcome of a message whose id is in the store, otherwise `None`. Costs one request."""
         fingerprint = await self.store.find(entity.key, message.key)
         if fingerprint is None:
             return None

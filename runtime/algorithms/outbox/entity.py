@@ -111,7 +111,7 @@ _OUTBOX = typed.chunk_names("Outbox", MAX_OUTBOX_BYTES // typed.CHUNK + 2)
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A business object, read or to be stored. Times are in microseconds."""
+    """A business object, as read or to be stored. Times are in microseconds since 1970 UTC."""
 
     key: str  # the partition key
     algorithm: str
@@ -154,7 +154,7 @@ class Entity:
         return replace(self, outbox={**self.outbox, **done}, outbox_bytes=None) if done else self
 
     def without_old(self, latest: int) -> Entity:
-        """Return the entity without finished entries handled up to `latest`."""
+        """Return the entity without finished entries handled up to `latest`, in microseconds since 1970 UTC."""
         old = {key for key, entry in self.outbox.items() if not entry.is_pending and entry.now <= latest}
         return self.without(old)
 
@@ -309,9 +309,10 @@ async def with_letters(table: Table, entity: Entity) -> Entity:
 
 
 async def store_entity(table: Table, entity: Entity) -> Entity:
-    """Write an entity in one request, and return it with its new ETag. Raises `ConcurrencyConflictError`.
+    """Write an entity in one request, and return it with its new ETag.
 
-    After this error or a timeout, the caller must load the entity again.
+    Raises `ConcurrencyConflictError` if the stored entity has changed. After this error or a timeout, the caller must
+    load the entity again.
     """
     includes: Sequence[Include] = ()
     if entity.refused is not None:

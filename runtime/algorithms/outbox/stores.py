@@ -30,7 +30,7 @@ class DeduplicationStore:
         self._clock = clock
 
     async def find(self, entity: str, message_id: IdKey) -> bytes | None:
-        """Return the fingerprint of a processed message, or `None`. Costs one request."""
+        """Return the fingerprint of a message, or `None` if the message was not processed. Costs one request."""
         row = await self.table.get(entity, row_key(message_id))
         return None if row is None else _fingerprint(row)
 
@@ -51,7 +51,7 @@ class DeduplicationStore:
             await self._forget(entity, [row_key(message_id)])
 
     async def evict(self, entity: str, latest: int, *, dry_run: bool = False) -> int:
-        """Delete the messages of an entity added up to `latest`, in microseconds. Return their number."""
+        """Delete the messages of an entity added up to `latest` (microseconds since 1970 UTC). Return their number."""
         forgotten = 0
         rows = rows_between(self.table, entity, FIRST, LAST, ["AddedAt"])
         old = [row.row_key async for row in rows if _added_at(row) <= latest]

@@ -92,7 +92,7 @@ class CommitDraft:
         self.may_find = self._has_found or len(set(deliveries.keys)) < len(deliveries.keys)
 
     def find(self, message_id: IdKey) -> Version | None:
-        """Return the version that a message made, in the history or in this draft, or `None`."""
+        """Return the version that a message made, in the history or in this draft, or `None` if the message is new."""
         position = self._positions.get(message_id)
         if position is not None:
             return self._version(position)

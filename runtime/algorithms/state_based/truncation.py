@@ -154,7 +154,10 @@ class TruncationRules:
         )
 
     def holder(self, run: RunIndex) -> HeldBy | None:
-        """Return why a due run is kept, or `None`. The caller checks whether an `UNACKNOWLEDGED` run has outputs."""
+        """Return why a due run is kept, or `None` if it may be deleted.
+
+        `UNACKNOWLEDGED` matters only for a run with outputs, which the caller checks.
+        """
         if not all(
             each.batch is None or self.open_batches.is_finished(each.batch, each.number)
             for each in run.commits
@@ -228,7 +231,7 @@ class Plan:
         return size + prepare_row(before)[1] - prepare_row(after)[1]
 
     async def carry_out(self) -> None:
-        """Delete the rows. Costs a transaction for every 99 rows. Raises `ConcurrencyConflictError`."""
+        """Delete the rows, 99 per transaction. Raises `ConcurrencyConflictError` if the stream has changed."""
         properties = self.head.properties() if self.head else None
         changes = [Include.delete(row.row_key, "*") for row in self.index]
         await Stream.truncate(self.stream, self.first_event, properties, changes, self.rows)

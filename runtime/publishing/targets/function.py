@@ -145,7 +145,10 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
             raise errors.TargetError(f"The keys of {self.target.name} cannot be stored: {error}") from error
 
     def _count(self, delivered: Delivered) -> None:
-        """Count failures in a row, until a success or `PermanentError`. Raises `TargetError` if there are too many."""
+        """Update the number of consecutive failures, which a success or a `PermanentError` resets.
+
+        Raises `TargetError` if there are too many.
+        """
         error = delivered.error
         if delivered.end is End.SENT or isinstance(error, errors.PermanentError):
             self.target.failures = 0

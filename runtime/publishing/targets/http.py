@@ -99,7 +99,7 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a response asks the sender to wait, at most 120, or None."""
+    """Return the seconds that `Retry-After` asks to wait, at most 120, or None if the header is missing or invalid."""
     text = headers.get("Retry-After", "").strip()
     if text.isdecimal():
         seconds = float(text)

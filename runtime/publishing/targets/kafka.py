@@ -40,7 +40,7 @@ _FORM = (
 
 @dataclass(frozen=True)
 class Topics:
-    """The topics in a URL, and the settings for librdkafka."""
+    """The contents of a Kafka URL: the cluster, the topics, and the parameters."""
 
     name: str  # the URL of the cluster without secrets
     topics: Sequence[str]
@@ -49,7 +49,10 @@ class Topics:
 
     @classmethod
     def read(cls, url: str, form: str, names: Collection[str]) -> Topics:
-        """Parse a URL. Parameters in `names` become `own`, others settings. If invalid, raises `UsageError(form)`."""
+        """Parse a URL. Its parameters in `names` become `own`, and all others become `settings`.
+
+        Raises `UsageError`, with `form` as its text if the URL cannot be parsed.
+        """
         try:
             parts = urlsplit(url)
         except ValueError:  # the error's text may contain the password
@@ -62,7 +65,7 @@ class Topics:
 
 
 def headers_of(output: CommittedOutput) -> dict[str, str | bytes | None]:
-    """Return the headers of an output's record."""
+    """Return the headers of an output's Kafka record: those of the output, and its fields such as `message_id`."""
     return {
         **output.headers,
         "message_id": output.message_id,
@@ -90,7 +93,7 @@ def produce(  # noqa: PLR0917 - the parts of a record
 
 
 class Markers:
-    """Reads the marker topic."""
+    """Looks up slices in the marker topic, which names the committed slices."""
 
     def __init__(self, settings: Mapping[str, Any], seconds: float) -> None:
         own = {**settings, "group.id": MARKERS, "enable.auto.commit": False}

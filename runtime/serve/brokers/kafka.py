@@ -171,7 +171,7 @@ class KafkaSource:
 
 
 def _end(client: Client, partition: TopicPartition) -> int | None:
-    """Return the offset after a partition's last message, as of the last fetch, or None. Costs no request."""
+    """Return the offset after a partition's last message as of the last fetch, or None if unknown. Costs no request."""
     with suppress(KafkaException, RuntimeError):  # RuntimeError: the client is closed
         found: tuple[int, int] = client.get_watermark_offsets(partition, cached=True)
         return found[1] if found[1] >= 0 else None
