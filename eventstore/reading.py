@@ -270,7 +270,7 @@ class Reader(Generic[StreamT]):
         return events
 
     async def one_by_one(self, start_version: int) -> AsyncIterator[RecordedEvent]:
-        """Yield the events from a version to the newest one at the start. Raises as `Stream.iterate` does."""
+        """Yield the events from a version to the newest one at the time of the call. Raises like `Stream.iterate`."""
         # One row of the first page is the header.
         first_page = await self.forwards(start_version, PAGE_SIZE - 1)
         if first_page is None:

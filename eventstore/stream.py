@@ -199,7 +199,7 @@ class Stream(StreamValue):
     async def iterate(
         cls, partition: Partition, start_version: int = 1, *, select: Sequence[str] | None = None
     ) -> AsyncIterator[RecordedEvent]:
-        """Yield the events from a version to the newest one at the start, holding one page at a time.
+        """Yield the events from a version to the newest event at the time of the call, holding one page at a time.
 
         Costs one request per 1,000 events, and one more unless `start_version` is 1. Raises `StreamNotFoundError`, and
         `StreamTruncatedError` if the next events are truncated during the iteration.

@@ -36,7 +36,7 @@ class ExpectedVersion(Enum):
 
     @property
     def is_open(self) -> bool:
-        """Whether the expectation can hold after another writer's change. If so, a conflict is retried."""
+        """Whether the expectation may hold even after another writer's change. If so, a conflict leads to a retry."""
         return self in (ExpectedVersion.ANY, ExpectedVersion.EXISTS)
 
 
@@ -117,7 +117,7 @@ async def transact(partition: Partition, operations: Sequence[Operation]) -> tup
 
 
 async def set_properties(stream: StreamT, own: Properties, includes: Iterable[Include]) -> StreamT:
-    """Write the header of a stream with the properties `own`, and the includes. Return the stream."""
+    """Replace the properties of a stream by `own`, and write the included rows. Return the updated stream."""
     head = header.header_operation(stream, stream.version, own)
     (etag, *_) = await transact(stream.partition, [head, *all_includes((), includes)])
     return header.stream_written(stream, etag, stream.version, own)
@@ -243,9 +243,9 @@ class CutRows:
 
 
 async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
-    """Return the rows to delete if the stream were truncated to begin at `first_version`, which is kept.
+    """Return the rows that would be deleted if the stream were truncated to begin at `first_version`, which is kept.
 
-    Costs two requests if there are at most 64 events to delete, and one more for each further 64 events.
+    Costs two requests if there are at most 64 events to delete, and one more for every 64 events beyond these.
     """
     partition, last = stream.partition, first_version - 1
     row_keys: list[str] = []

@@ -513,7 +513,7 @@ class Codec(Generic[M]):
 
 
 def all_problems(error: ValidationError) -> str:
-    """Return the problems of a `ValidationError` on one line: the first 20, and the number of further problems."""
+    """Return the problems of a `ValidationError` on one line: the first 20, and the number of other problems."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     lines = []
     for problem in problems[:_SHOWN]:

@@ -36,7 +36,7 @@ _FEW = 5
 
 
 class Seed:
-    """The source of all draws for one message in one handler. `key` is the secret of keyed draws, or None."""
+    """The source of all draws for one message in one handler. `key` is the secret of keyed draws, None: plain draws."""
 
     __slots__ = ("_key", "_prefix")  # one for each message
 
@@ -68,7 +68,7 @@ class SeededRandom(random.Random):
     """A `random.Random` whose bits are draws of the message.
 
     Methods: random, getrandbits, randbytes, randrange, randint, choice, choices, shuffle, sample and uniform. They use
-    only integers and basic arithmetic, so results are the same on every machine and Python version. Further methods,
+    only integers and basic arithmetic, so results are the same on every machine and Python version. Other methods,
     such as gauss, raise `NotImplementedError`: the last digits of logarithms and cosines depend on the machine.
     """
 

@@ -60,7 +60,7 @@ def message_name(message_type: type[Message]) -> str:
 
 
 def message_aliases(message_type: type[Message]) -> tuple[str, ...]:
-    """Return the further names under which messages of this type are read."""
+    """Return the other names under which messages of this type are read."""
     return message_type.__message_aliases__
 
 

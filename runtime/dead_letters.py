@@ -134,7 +134,7 @@ class TableLetters:
             await until_undisturbed(self._retries, partial(self._add, some))
 
     async def _add(self, rows: Sequence[Row]) -> None:
-        """Insert rows in one transaction or, if a row exists, one by one."""
+        """Insert rows in one transaction or, if one exists, one by one. An existing row changes only in a redrive."""
         inserts = [Operation.insert(row.row_key, row.properties) for row in rows]
         try:
             await self._table.transact(PARTITION, inserts)
@@ -192,8 +192,8 @@ async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[
 async def letters_of_message(table: Table, message: Envelope, handlers: Collection[str]) -> list[FoundLetter]:
     """Return the dead letters of a message that have no stream: at most one for each handler and one without a handler.
 
-    If no letter has the same content, the oldest one with the message id is taken, as the body may have been edited.
-    Costs one request for every 1,000 letters.
+    If none has the same content, takes the oldest one with the message id, as the body may have been edited. Costs one
+    request for every 1,000 dead letters.
     """
     id_, exact = id_key(message.message_id or ""), {row_key(name, message) for name in (None, *handlers)}
     meant: dict[str | None, FoundLetter] = {}
@@ -253,8 +253,8 @@ class StreamLetters(NamedTuple):
 async def find_letters(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
     """Yield the selected dead letters by stream, in order, then those without a stream. Keeps one stream in memory.
 
-    Costs two requests for every 1,000 objects, one for each object with letters, and one for every 1,000 letters
-    without a stream.
+    Costs two requests for every 1,000 objects, one for each object with dead letters, and one for every 1,000 dead
+    letters without a stream.
     """
     async for stream in streams_with_letters(table, selection):
         letters: Sequence[FoundLetter] = ()
@@ -396,7 +396,7 @@ def to_line(letter: FoundLetter) -> str:
 
 
 class Edits:
-    """The lines of an edited export of dead letters, one for each letter. Raises `UsageError` if a line is invalid."""
+    """The lines of an edited export of dead letters, one line each. Raises `UsageError` if a line is invalid."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines: dict[tuple[str, ...], Line] = {}

@@ -96,7 +96,7 @@ def _blocking(work: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
 
 
 class FolderDocuments(ListedDocuments):
-    """Stores documents as files below a folder. Costs one request per call."""
+    """Stores documents as files in the subfolders of a folder. Costs one request per call."""
 
     def __init__(self, url: str) -> None:
         self._folder = open_place(url)
@@ -131,7 +131,7 @@ class FolderDocuments(ListedDocuments):
 
     @_blocking
     def read(self, name: str) -> bytes:
-        """Return the content of a document. Raises `FileNotFoundError`."""
+        """Return the content of a document. Raises `FileNotFoundError` if it does not exist."""
         folder, file = self._place(name)
         with folder.read(file) as opened:
             return bytes(opened.read())

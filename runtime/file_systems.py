@@ -155,7 +155,7 @@ class Folder:
         return self.files.open_output_stream(self.path_of(name), metadata=metadata)
 
     def size(self, name: str) -> int:
-        """Return the size of a file in bytes. Raises `FileNotFoundError`."""
+        """Return the size of a file in bytes. Raises `FileNotFoundError` if it does not exist."""
         info = self.files.get_file_info(self.path_of(name))
         if _is_missing(info):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path_of(name))

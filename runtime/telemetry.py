@@ -151,7 +151,7 @@ class Metrics(AbstractContextManager["Metrics"]):
             getattr(self._instruments[name], verb)(amount, attributes)
 
     def handled(self, outcomes: Iterable[Outcome], made: int | None = None) -> None:
-        """Count outcomes. Pass the number of new versions as `made` if replays also have the status `processed`."""
+        """Count outcomes by handler and status. Processed outcomes beyond the number `made` count as duplicates."""
         if not self.is_on:
             return
         counts = Counter((each.handler, each.status, each.reason) for each in outcomes)
@@ -161,14 +161,14 @@ class Metrics(AbstractContextManager["Metrics"]):
             self.count(handler, Status.DUPLICATE, None, count - new)
 
     def count(self, handler: str | None, status: str, reason: str | None, count: int) -> None:
-        """Count deliveries with the same outcome."""
+        """Count `count` deliveries with this handler and status, and as dead letters if `reason` is given."""
         known = "" if handler is None or reason == Reason.UNKNOWN_HANDLER else handler  # else a sender's text
         self.add("messages", count, known, status)
         if reason is not None:
             self.add("dead_letters", count, known, reason)
 
     def retried(self, error: Exception) -> None:
-        """Count an error that leads to another attempt, as a store failure or a conflict."""
+        """Count an error that leads to a retry: a store failure if the store is unavailable, otherwise a conflict."""
         self.add("store_failures" if isinstance(error, StoreUnavailableError) else "conflicts", 1)
 
     def watching(self, table: Table) -> Table:

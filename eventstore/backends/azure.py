@@ -190,12 +190,12 @@ class Client:
         )
 
     async def get(self, path: str) -> Answer:
-        """Send a GET. Raises `StoreUnavailableError`, or `StoreUrlError` if the credentials are refused."""
+        """Send a GET. Raises `StoreUnavailableError` without an answer, and `StoreUrlError` for refused credentials."""
         request = HttpRequest("GET", self._account.endpoint + path, headers=_REQUEST_HEADERS)
         return await self._send(request, writes=False)
 
     async def write(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Send a request that writes. Raises as `get` does."""
+        """Send a request that changes data. Raises the errors of `get`."""
         headers = {**_REQUEST_HEADERS, **headers, "Content-Length": str(len(body))}
         # aiohttp sends bytes at once, and warns if there are many.
         content = body if len(body) < _SENT_IN_ONE_GO else _Pieces(body)

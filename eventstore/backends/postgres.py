@@ -343,7 +343,7 @@ class _LoopPool:
             await asyncio.gather(*map(self._commit_in_turn, alone.values()))
 
     async def _commit_together(self, group: Sequence[_Waiting]) -> None:
-        """Commit a group at once. If the server rolls back, set no result, and the caller commits each one alone."""
+        """Commit a group of transactions at once. If that is rolled back, set no results: the caller commits each."""
         try:
             await self._send([(changes, {}) for changes, _ in group])
         except StoreUnavailableError as error:

@@ -273,7 +273,7 @@ def _member(option: Option, name: str) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The arguments of a call. `is_open`: a starred argument may add further arguments."""
+    """The arguments of a call. `is_open`: a starred argument may add more arguments."""
 
     positional: tuple[Value, ...] = ()
     named: tuple[tuple[str, Value], ...] = ()

@@ -180,7 +180,7 @@ async def export_table(table: Table, name: str, folder: Path, tell: Tell) -> Man
     """Copy all rows of a table into a folder, verify the files, and write their manifest.
 
     Reads the table twice, with one request for every 1,000 rows. Holds about 10,000 rows in memory. Raises `UsageError`
-    if the folder has other content, and `ArchiveError` if the table was written to meanwhile.
+    if the folder has other content, and `ArchiveError` if the table was written to during the export.
     """
     _prepare_folder(folder)
     files, read, now = RowFiles(folder), SetDigest(), SetDigest()

@@ -109,7 +109,7 @@ class DeadLetterLimit:
         return cls(match[0], float(match[1] or match[2]), match[1] is None)
 
     def is_exceeded(self, counts: Mapping[str, int]) -> bool:
-        """Return whether a batch with these counts by status is over the limit."""
+        """Return whether a batch exceeds the limit. `counts` are the numbers of its deliveries by status."""
         dead = counts.get(Status.DEAD_LETTER, 0)
         if self.is_share:
             return 100 * dead > self.most * sum(counts.get(status, 0) for status in Status)

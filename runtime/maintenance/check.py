@@ -66,12 +66,12 @@ class Checked:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def document(self) -> dict[str, Any]:
-        """Return the result as a JSON document."""
+        """Return the result in its JSON form, to pass to `of` in another process."""
         return asdict(self)
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Checked:
-        """Make an instance from what `document` returned."""
+        """Return the result whose JSON form, from its method `document`, is given."""
         faults, repaired = ([Fault(**each) for each in document[name]] for name in ("faults", "repaired"))
         return cls(**{**document, "faults": faults, "repaired": repaired})
 

@@ -68,7 +68,7 @@ class BusinessObject:
 
 
 async def read_object(table: Table, handler: str, business_id: str) -> BusinessObject | None:
-    """Read an object from the table of states, or return None. Costs two requests."""
+    """Read an object from the table of states. Return None if the table does not have it. Costs two requests."""
     partition = stream_partition(table, handler, business_id)
     with error_location(table, partition.key):
         found = await read_runs(partition)
@@ -104,7 +104,7 @@ async def forget(
     the tombstone rejects all messages. `documents`: the store of the object's documents, if any.
 
     Costs ten requests, one more for every 99 rows, two per token, and one per document. Raises `UsageError` if a policy
-    holds the object, and `RetriesExhaustedError`.
+    holds the object, and `RetriesExhaustedError` after too many conflicts.
     """
 
     async def attempt() -> bool:

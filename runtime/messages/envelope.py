@@ -134,7 +134,7 @@ def pack_ids(keys: Sequence[IdKey]) -> bytes:
 
 
 def unpack_ids(data: bytes) -> list[IdKey]:
-    """Decode the message ids that `pack_ids` encoded. Raises `ValueError`, `TypeError` or msgpack's errors."""
+    """Decode the message ids that `pack_ids` encoded. Raises one of `properties.UNREADABLE` for corrupt bytes."""
     if data[:1] == _UUIDS_ONLY:
         return [*pieces(data[1:], _UUID_BYTES)]
     ids = unpack(data[1:])
@@ -267,7 +267,7 @@ def pack_envelope(envelope: Envelope) -> bytes:
 
 
 def unpack_envelope(packed: bytes) -> Envelope:
-    """Decode a delivery that `pack_envelope` encoded. Raises `ValueError`, `TypeError` or msgpack's errors."""
+    """Decode a delivery that `pack_envelope` encoded. Raises one of `properties.UNREADABLE` for corrupt bytes."""
     fields = unpack(packed, ext_hook=_usual, unicode_errors=_SURROGATES, strict_map_key=False)
     return Envelope(*fields, *[None] * (len(Envelope._fields) - len(fields)))
 

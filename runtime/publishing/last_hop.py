@@ -96,7 +96,7 @@ class Keys(Protocol):
         """Return the stored key, even if it has expired, or None if no key is stored."""
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
-        """Insert `new`, or replace `over` with `new`, durably. Return the stored key, or None after a conflict."""
+        """Durably insert `new`, or replace `over` by `new`. Return the stored key, or None if another key is stored."""
 
     async def delete(self, key: DeliveryKey, found: Key) -> None:
         """Delete a key, unless it has changed since it was read."""
@@ -229,7 +229,10 @@ class RedisKeys:
         return found
 
     async def _change(self, key: DeliveryKey, found: Key, value: str | None = None, until: int = 0) -> bool:
-        """Replace a stored key, or delete it if `value` is None. Return False if the key is no longer `found`."""
+        """Replace the stored key `found` by `value`, or delete it for None. Return False if another value is stored.
+
+        `until`: the time when the new value expires, in milliseconds since 1970 UTC.
+        """
         from redis.exceptions import WatchError  # noqa: PLC0415 - its extra
 
         name = self._name(key)

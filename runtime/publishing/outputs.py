@@ -172,7 +172,7 @@ class BatchOutputs:
                         yield found
 
     def with_ids(self, message_ids: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield the outputs with these ids as tables."""
+        """Yield the outputs with these message ids as tables with the columns of `COMMITTED`."""
         wanted = pa.array(message_ids, pa.string())
         for table in self.tables():
             found = table.filter(pc.is_in(table["message_id"], value_set=wanted))

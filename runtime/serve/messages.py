@@ -131,7 +131,7 @@ class Countable(Protocol):
     """A source that counts the messages of its queue."""
 
     async def waiting(self) -> int:
-        """Return the number of messages in the queue. Costs one request. Raises `SourceUnavailableError`."""
+        """Return the number of messages in the queue. Raises `SourceUnavailableError` if the source does not answer."""
 
 
 async def taken(buffer: asyncio.Queue[T], most: int, linger: float) -> list[T]:
@@ -189,7 +189,7 @@ def read_message(  # noqa: PLR0917 - the fields of a message
     decode: Decode | None = None,
     **received: Any,  # noqa: ANN401 - fields of `Received`
 ) -> Received:
-    """Return the delivery of a message. `received` are further fields of the delivery.
+    """Parse a message from a source, and return its delivery. `received` are the other fields of the delivery.
 
     `message_id` and `type_` override the headers. For the other arguments, see `read_record`.
     """
@@ -235,7 +235,7 @@ _BROKERS = ("stdin", "stdout", "kafka", "azurequeue", "amqp", "servicebus")
 
 
 def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
-    """Return the source of a URL. `decoding` applies only to Kafka.
+    """Return the source at a URL. `decoding` applies only to Kafka.
 
     Raises `UsageError` if the URL is invalid or `decoding` does not apply, and `MissingExtraError` if a package is
     missing.
@@ -256,7 +256,7 @@ def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
 
 
 def open_settlement(url: str | None, source: Source | None, names: Mapping[str, str]) -> Settlement:
-    """Return the settlement for the target of a URL. Without a URL, outputs are dropped.
+    """Return the settlement for a source and the target at a URL. If `url` is None, outputs are dropped.
 
     `names` maps message types to topics, queues, paths or tables. Raises like `open_source`.
     """

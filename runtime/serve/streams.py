@@ -51,13 +51,13 @@ class Troubles(dict[str, str]):
     """Maps the name of each unavailable service to the reason. Logs when a service stops or resumes answering."""
 
     def add(self, name: str, error: Exception) -> None:
-        """Record that a service does not answer."""
+        """Record that the service `name` does not answer, and log it unless this is known."""
         if name not in self:
             LOG.warning("%s is unavailable, so consumption pauses: %s", name, error)
         self[name] = str(error)
 
     def end(self, name: str) -> None:
-        """Record that a service answers again."""
+        """Record that the service `name` answers again, and log it if the service was unavailable."""
         if self.pop(name, None) is not None:
             LOG.warning("%s is available again", name)
 

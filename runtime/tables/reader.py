@@ -158,7 +158,7 @@ class Request:
         return replace(self, query=replace(self.query, columns=tuple(names)))
 
     async def batches(self, table: Table, keys: KeyRange = ALL) -> AsyncIterator[pa.RecordBatch]:
-        """Yield the rows of streams in a range. Raises `StoredDataError`, or `UsageError` if the handler is unknown."""
+        """Yield the requested rows of the streams in a range. Raises `UsageError` if the table lacks the handler."""
         rows, handler = 0, self.query.handler
         with error_location(table):
             async for batch in await self._source(table, keys):
@@ -197,7 +197,7 @@ Time = datetime | str  # text in ISO 8601
 
 
 def moment(value: Time | None) -> int | None:
-    """Convert a time, in UTC if it has no zone, to microseconds since 1970 UTC. Raises `UsageError` for bad text."""
+    """Convert a time, UTC if without a zone, to microseconds since 1970 UTC. Raises `UsageError` for invalid text."""
     if value is None:
         return None
     try:
@@ -223,8 +223,8 @@ def read_state(
     """Read the newest state of each stream, or its state as of a time or the end of the batch `batch_id`.
 
     `store` is a URL. `handler` and `business_id` select streams, `columns` selects columns (docs/tables.md). With `app`
-    and `handler`, the column `state` is a struct with the fields of the model. Raises `UsageError`,
-    `TableNotFoundError`, and `StoredDataError` for a corrupt stream.
+    and `handler`, the column `state` is a struct with the fields of the model. Raises `UsageError`
+    for invalid arguments, `TableNotFoundError` for a missing table, and `StoredDataError` for a corrupt stream.
     """
     query = StreamQuery(handler, business_id, columns=columns)
     return read(store, table, Request(TableKind.STATE, query, moment(as_of), batch_id, app=app))

@@ -68,7 +68,7 @@ class Part:
 
     @cached_property
     def run(self) -> Run:
-        """All versions of the part. Raises `StoredDataError`, which names the stream."""
+        """All versions of the part. Raises `StoredDataError` with the stream's name if a row is corrupt."""
         with reading("", stream=self.stream.key):
             return self.stream.tail.run() if self._event is None else runs.read_run(self._event)
 
@@ -142,7 +142,7 @@ async def _rest(table: Table, stream: StreamHead | None, event: int, select: Seq
 
 
 def head_of_stream(stream: Stream) -> StreamHead:
-    """Decode the header of a loaded stream. Raises `StoredDataError`, which names the stream."""
+    """Decode the header of a loaded stream. Raises `StoredDataError`, with the stream's name, if it is corrupt."""
     key = stream.partition.key
     with reading("", stream=key):
         return StreamHead(key, read_head(stream.properties or {}), stream.first_version, stream.version)
@@ -238,7 +238,7 @@ class StreamQuery:
         return replace(keys, prefix=self.prefix)
 
     def has(self, moment: int) -> bool:
-        """Return whether a time is in the range from `since` to `until`, inclusive."""
+        """Return whether a time, in microseconds since 1970 UTC, is in the range from `since` to `until`, inclusive."""
         return (self.since is None or moment >= self.since) and (self.until is None or moment <= self.until)
 
 

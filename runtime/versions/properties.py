@@ -226,7 +226,10 @@ INT64 = 2**63 - 1  # the largest `Int64` property
 
 
 def number(properties: Properties, name: str, default: int | None = None, *, most: int = INT64) -> int:
-    """Return an integer from 0 to `most`, or `default` if missing. Raises `KeyError`, `TypeError` or `ValueError`."""
+    """Return an integer from 0 to `most`, or `default` if the property is missing.
+
+    Raises `KeyError` if it is missing without a default, `TypeError` for another type, `ValueError` if out of range.
+    """
     value = properties[name] if default is None else properties.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"the property {name} holds {shown(value)}")

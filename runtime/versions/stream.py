@@ -138,7 +138,7 @@ async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: 
     """Read the newest state of a stream, and the versions that the messages `ids` made.
 
     A stream without versions has the initial state. Raises `StreamTruncatedError` if a needed run is truncated
-    meanwhile.
+    during the read.
     """
     partition = stream_partition(table, handler.name, business_id)
     codec = handler.codec
@@ -177,7 +177,7 @@ async def find_versions(
 ) -> History | None:
     """Read a stream as `load` does, but skip its newest state. Return `None` if there is no stream.
 
-    Raises `StreamTruncatedError` if a needed run is truncated meanwhile.
+    Raises `StreamTruncatedError` if a needed run is truncated during the read.
     """
     partition = stream_partition(table, handler, business_id)
     with error_location(table, partition.key):
@@ -302,7 +302,7 @@ def is_state_header(row: Row) -> bool:
 
 
 def head_of(row: Row) -> StreamHead:
-    """Decode the header of a state stream. Raises `StoredDataError`, which names the stream."""
+    """Decode the header of a state stream. Raises `StoredDataError` with the stream's name if the header is corrupt."""
     with reading("", stream=row.partition_key):
         last, first = versions_of(row)
         return StreamHead(row.partition_key, read_head(row.properties), first, last)

@@ -217,7 +217,7 @@ def with_token(headers: Mapping[str, str], name: str) -> dict[str, str]:
 
 
 class EntryTokens(NamedTuple):
-    """The tokens of one outbox entry."""
+    """The tokens of one outbox entry: the incoming token, and those that attempts create for the outputs."""
 
     incoming: Token  # the token of the message itself
     recipients: tuple[tuple[str, ...], ...]  # the handlers of each output
@@ -232,7 +232,7 @@ class EntryTokens(NamedTuple):
         attempts: Iterable[str],
         committed: str | None,
     ) -> EntryTokens:
-        """Make an instance from the fields as stored, in which tuples became lists."""
+        """Return the tokens whose stored fields are given. Stored tuples are lists."""
         return cls(Token(*incoming), tuple(map(tuple, recipients)), tuple(attempts), committed)
 
     @property

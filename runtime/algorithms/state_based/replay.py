@@ -162,7 +162,7 @@ class Replayer:
             replayed.append(Replayed(encoded, published))
 
     def replay(self, copy: Copy) -> Replayed:
-        """Replay one known message. Raises the errors of `replay_all`."""
+        """Replay one known message. Raises the error that `replay_all` would return."""
         replayed, error = self.replay_all([copy])
         if error is not None:
             raise error
@@ -175,7 +175,7 @@ def meets_digests(replayed: Replayed, version: Version) -> bool:
 
 
 def find_difference(handler: HandlerDefinition, replayed: Replayed, known: Version) -> Difference | None:
-    """Return how a replay differs from the version, or `None`. Raises `CodecError` if a state cannot be read."""
+    """Return how a replay differs from the version, `None` if equal. Raises `CodecError` if a state cannot be read."""
     codec, record = handler.codec, known.record
     is_upcast = known.schema != codec.version
     recorded = codec.upcast(known.after, known.schema)

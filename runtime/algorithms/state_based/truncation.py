@@ -48,7 +48,7 @@ class HeldBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
-    """The retention rules of a truncation or a policy. All must permit a deletion. Times are in microseconds."""
+    """The retention rules of a truncation or a policy. All must permit a deletion. Ages are in microseconds."""
 
     GROUP: ClassVar = "truncate"
 
@@ -135,7 +135,7 @@ class TruncationChoices(RetentionRules):
 
 @dataclass(frozen=True, slots=True)
 class TruncationRules:
-    """The rules that decide when a version may be deleted. Times are in microseconds."""
+    """The rules that decide when a version may be deleted. Times are in microseconds, and dates count from 1970 UTC."""
 
     cut_off: int  # versions must be written, and their messages enqueued, before this time
     keep_last: int  # the minimum number of versions, whatever their age

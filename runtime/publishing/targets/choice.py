@@ -21,7 +21,7 @@ _TARGETS = {
 
 
 def open_target(url: str, options: TargetOptions | None = None) -> Target:
-    """Return the target of a URL.
+    """Return the target at a URL.
 
     Raises `UsageError` if the URL is invalid, and `MissingExtraError` if a package is not installed.
     """
