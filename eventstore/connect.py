@@ -103,7 +103,7 @@ def portable_url(url: str) -> str:
 
 
 def resolve_reference(text: str, that: str = "", error: type[Exception] = StoreUrlError) -> str:
-    """Return the value behind `env:NAME` or `file:PATH`, or any other text unchanged. Raises `error`.
+    """Return the value behind `env:NAME` or `file:PATH`, or any other text unchanged. Raises `error` if it is missing.
 
     The message of the error names the variable or file, followed by `that`, such as `" that the store URL names"`.
     """

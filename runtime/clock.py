@@ -18,7 +18,7 @@ _LATEST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 def is_in_calendar(microseconds: int) -> bool:
-    """Return whether stores can represent a time, in microseconds since 1970."""
+    """Return whether stores can represent a time, in microseconds since 1970 UTC."""
     return EARLIEST <= microseconds <= _LATEST
 
 
@@ -33,17 +33,17 @@ def cut_off(clock: Clock, older_than: timedelta) -> int:
 
 
 def to_datetime(microseconds: int) -> datetime:
-    """Convert microseconds since 1970 to a UTC datetime."""
+    """Convert microseconds since 1970 UTC to a UTC datetime."""
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def moment(microseconds: int | None) -> datetime | None:
-    """Convert microseconds since 1970 to a UTC datetime. None stays None."""
+    """Convert microseconds since 1970 UTC to a UTC datetime. None stays None."""
     return None if microseconds is None else to_datetime(microseconds)
 
 
 def shown_time(microseconds: int) -> str:
-    """Format a time in ISO 8601, or as a number of microseconds if it is outside the range of datetime."""
+    """Format a time, in microseconds since 1970 UTC, in ISO 8601, or as this number if it exceeds datetime's range."""
     try:
         return to_datetime(microseconds).isoformat()
     except OverflowError:
@@ -51,5 +51,5 @@ def shown_time(microseconds: int) -> str:
 
 
 def to_microseconds(moment: datetime) -> int:
-    """Convert an aware datetime to microseconds since 1970."""
+    """Convert an aware datetime to microseconds since 1970 UTC."""
     return (moment - _EPOCH) // _MICROSECOND

@@ -112,7 +112,10 @@ def given(kind: type[T], values: Mapping[str, Any]) -> T:
 
 
 def resolved(text: str, holds: str = "") -> str:
-    """Resolve `env:NAME` or `file:PATH`, as `resolve_reference` does. Raises `UsageError` if there is no value."""
+    """Return the value behind `env:NAME` or `file:PATH`, or any other text unchanged.
+
+    Raises `UsageError` if there is no value. `holds` follows the name of the variable or file in the message.
+    """
     return resolve_reference(text, holds, UsageError)
 
 

@@ -90,7 +90,10 @@ class Retries:
         self._missing: dict[str, int] = {}
 
     async def pause(self, error: Exception) -> None:
-        """Wait before the next attempt. Raises `RetriesExhaustedError`, or `StoredDataError` if an event was lost."""
+        """Wait before the next attempt.
+
+        Raises `RetriesExhaustedError` after too many attempts, and `StoredDataError` if a stored event was lost.
+        """
         if self._policy.noted is not None:
             self._policy.noted(error)
         if isinstance(error, StreamTruncatedError):
@@ -123,7 +126,7 @@ async def until_undisturbed(
 ) -> T:
     """Return the result of an attempt, with retries after errors in `READ_AGAIN`. `first` replaces the first attempt.
 
-    Raises as `Retries.pause` does.
+    Raises the errors of `Retries.pause`.
     """
     tries = retries.start()
     work = first or attempt

@@ -146,7 +146,7 @@ class Refusals:
         return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
 
     def refusal(self, position: int, message: Prepared, *, waits: bool = True) -> Outcome | None:
-        """Return a rejection if a new message has a dead letter or, with `waits`, is parked behind one."""
+        """Return a rejection if a new message has a dead letter or, with `waits`, is parked behind one, else `None`."""
         if not self.kept:
             return None
         own = self._own(position, message.key, message.fingerprint)
