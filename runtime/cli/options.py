@@ -35,7 +35,7 @@ _BYTES_OF = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 def parse_duration(text: str) -> int:
-    """Parse a duration such as 30s, 15m, 24h, 7d or 2w to microseconds. Raises `typer.BadParameter`."""
+    """Parse a duration such as 30s, 15m or 2w to microseconds. Raises `typer.BadParameter` for any other text."""
     match = re.fullmatch(r"([0-9]{1,9})([smhdw])", text.strip().lower())
     if match is None:
         raise typer.BadParameter(f"{text!r} is not a duration: use a form such as 30s, 15m, 24h, 7d or 2w.")

@@ -413,7 +413,10 @@ def schema(command: Any) -> Iterator[tuple[Key, tuple[Declared, Any]]]:  # noqa:
 
 
 def read_project(ctx: Any, environment: str | None) -> Project:  # noqa: ANN401
-    """Read the project file, and warn about secrets in it. Adds the file's folder to Python's path, to find the App."""
+    """Read the project file, and warn about secrets in it. Adds the file's folder to Python's path, to find the App.
+
+    `environment`: the environment in the file whose values to use, by default that of `CONSISTENT_ENV`, if any.
+    """
     project = read(dict(schema(ctx.find_root().command)), environment or os.environ.get(CHOSEN))
     for place in project.secrets:
         Screen().note(f"Warning: {place} contains a secret: use env:NAME or file:PATH.")

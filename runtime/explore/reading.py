@@ -113,7 +113,7 @@ async def objects(table: Table, handler: str, prefix: str, after: str, order: st
 
 
 async def handlers(table: Table, after: str) -> list[Found]:
-    """Count up to 1,000 objects of each of 12 handlers, from the key `after`. Costs at most 12 requests.
+    """Count up to 1,000 objects of each of the next 12 handlers after the key `after`. Costs at most 12 requests.
 
     `next` is the key of a handler's last counted object, or None if all its objects were counted.
     """
@@ -159,7 +159,10 @@ class OpenedObject(NamedTuple):
 
 
 async def open_object(table: Table, handler: str, business_id: str) -> OpenedObject | None:
-    """Open an object by its business id, as given or in canonical form, or return None. Costs one or two requests."""
+    """Open an object by its business id, as given or in canonical form. Return None if there is no such object.
+
+    Costs one or two requests.
+    """
     for spelling in dict.fromkeys([business_id, canonical(business_id)]):
         stream = await Stream.try_open(stream_partition(table, handler, spelling))
         if stream is not None and is_of_state(stream.properties or {}):
@@ -215,7 +218,7 @@ async def versions_between(found: OpenedObject, first: int, last: int) -> list[V
 
 
 async def version_as_of(found: OpenedObject, time: int) -> int | None:
-    """Return the number of the last version stored at or before a time, in microseconds since 1970 UTC, or None."""
+    """Return the number of the last version up to a time, in microseconds since 1970 UTC, or None if all are later."""
     tail = found.head.tail
     run = tail.run() if tail is not None else None
     if run is None or run.versions.nows[0] > time:
@@ -227,7 +230,7 @@ async def version_as_of(found: OpenedObject, time: int) -> int | None:
 
 
 async def version_of(table: Table, handler: str, business_id: str, message_id: str) -> Version | None:
-    """Return the version that a message made in an object, or None. Costs two queries."""
+    """Return the version that a message made in an object, or None if it made none. Costs two queries."""
     key = id_key(canonical(message_id))
     history = await find_versions(table, handler, business_id, {key})
     return None if history is None else history.find(key)
@@ -306,7 +309,7 @@ async def waiting_letters(table: Table, names: Iterable[Sequence[str]]) -> list[
 
 
 async def publications(table: Table, after: str, batch_id: str = "") -> tuple[list[Found], str | None]:
-    """List up to 50 publications of the table, or of one batch. Also return the `after` of the next page, or None.
+    """List up to 50 publications of the table, or of one batch. Also return the next page's `after`, None if last.
 
     `after` is the key of the last publication of the page before. Costs one request, and two more for each publication.
     """

@@ -67,7 +67,8 @@ def run_batch(
     `options`: the fields of `BatchOptions`.
 
     Call it again with the id of a failed batch to resume the batch. For a published batch, it only returns the
-    outcomes. Costs a query and a transaction for each stream of a round. Raises `UsageError` and `BatchFailedError`.
+    outcomes. Costs a query and a transaction for each stream of a round. Raises `UsageError` for invalid arguments, and
+    `BatchFailedError` if the batch stopped.
     """
     return Batch(spark, app, store, table, out, given(BatchOptions, options)).run(messages, batch_id).outcomes
 

@@ -134,7 +134,7 @@ class BatchFolders:
         return parts
 
     def damaged(self) -> str | None:
-        """Return the folder of the first committed round with missing or changed files, or `None`."""
+        """Return the folder of the first committed round with missing or changed files, or `None` if all are intact."""
         for folder in map(self.round, range(self.record.rounds)):
             there = open_folder(folder).sizes()
             sizes = {name: size for name, size in there.items() if name.endswith(SUFFIX)}

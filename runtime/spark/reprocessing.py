@@ -233,7 +233,8 @@ def reprocess(
     `capture`: capture values that the history lacks; otherwise the messages that need them become dead letters.
 
     Call it again with the id of a failed batch to resume the batch, or with a new id to follow messages that arrived
-    meanwhile. Raises `UsageError` and `BatchFailedError`.
+    meanwhile. Raises `UsageError` if the table cannot be reprocessed like this, and `BatchFailedError` if the batch
+    stopped.
     """
     for each in (app, was or app):
         check_app(each)

@@ -85,7 +85,8 @@ def scan(
     There are four ranges per core, with about the same number of objects. Splitting costs two requests for every 1,000
     objects. `prefix`: only scan keys that begin with it. Corrupt streams go to `runtime.versions.properties.report`.
 
-    Raises `UsageError` if workers would not see the same store, `TableNotFoundError`, and `BatchFailedError`.
+    Raises `UsageError` if workers would not see the same store, `TableNotFoundError` for a missing table,
+    and `BatchFailedError` if Spark fails.
     """
 
     def document(connection: Connection, keys: KeyRange) -> object:
@@ -153,9 +154,10 @@ def register_data_sources(spark: SparkSession, *, push_filters: bool = True) -> 
 
 
 def letters(spark: SparkSession, *, store: str, table: str) -> DataFrame:
-    """Return the dead letters of a table as a lazy DataFrame: the columns of a log, and more.
+    """Return the waiting dead letters of a table as a lazy DataFrame, with the columns of a message log.
 
-    `stream` is the business id. A `packed` body is hexadecimal msgpack.
+    Other columns describe the rejection, such as `reason`, `error` and `tries` (docs/tables.md). `stream` has the
+    business id. If `packed` is true, the body is msgpack in hexadecimal digits.
     """
     source = _source(TableKind.LETTERS, pushes=False)
     spark.dataSource.register(source)

@@ -672,7 +672,7 @@ def open_source(
 
     `folder`: the folder, or the URL of topics in Kafka. `format_`: JSON lines, Parquet, or outcomes of another stream.
     `max_files`: the maximum per micro-batch. Parquet needs a first file with the types of the columns; later files may
-    add optional columns. Raises `LogError`.
+    add optional columns. Raises `LogError` if the files or topics cannot be read.
     """
     if read.is_kafka(folder):
         from runtime.spark.logs.kafka import stream_of  # noqa: PLC0415 - of an extra

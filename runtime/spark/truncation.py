@@ -57,7 +57,8 @@ _REPORT = ", ".join(
 def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str]:
     """Context manager that holds and renews a table's clean-up lease. Yields its token, with which workers check it.
 
-    `take_over`: take the lease even from an active holder. Raises `LeaseHeldError`, and `LeaseLostError` at the end.
+    `take_over`: take the lease even from an active holder. Otherwise raises `LeaseHeldError` if there is one. Raises
+    `LeaseLostError` at the end of the block if the lease was lost meanwhile.
     """
     try:
         user = getpass.getuser()
@@ -96,7 +97,7 @@ def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str
 
 @dataclass(frozen=True, kw_only=True)
 class TruncationOptions(TruncationChoices):
-    """The options of a truncation. Times are microseconds.
+    """The options of a truncation. Ages are in microseconds.
 
     A version is deleted if all given rules allow it, except while it
 
@@ -153,8 +154,9 @@ def truncate(
 
     `options`: the fields of `TruncationOptions`. Takes the clean-up lease of the table.
 
-    Raises `UsageError` for invalid rules, or without rules and policies, `LeaseHeldError`, `LeaseLostError`,
-    `TableNotFoundError`, and `BatchFailedError` if the job failed: run it again.
+    Raises `UsageError` for invalid rules, or without rules and policies, `LeaseHeldError` or `LeaseLostError` if
+    another clean-up has the lease, `TableNotFoundError` for a missing table, and `BatchFailedError` if the job
+    failed: run it again.
     """
     chosen = TruncationOptions(**options)
     now, rate = chosen.clock(), chosen.max_requests_per_second

@@ -264,7 +264,8 @@ def verify(
     `messages`: a log, see `run_batch`. `options`: the fields of `VerifyOptions`. Costs one query for each stream, and
     more for versions outside its header.
 
-    Raises `UsageError`, `ArchiveError` for an export without versions, `TableNotFoundError`, and `BatchFailedError`.
+    Raises `UsageError` for invalid arguments, `ArchiveError` for an export without versions, `TableNotFoundError` for a
+    missing table, and `BatchFailedError` if Spark fails.
     """
     check_app(app)
     chosen = given(VerifyOptions, options)

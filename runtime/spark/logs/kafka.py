@@ -267,7 +267,7 @@ def _read_pieces(
 
 
 def read_range(place: Topics, decoding: Decoding, wanted: Range) -> Iterator[pa.RecordBatch]:
-    """Read the committed records of a range, without tombstones. Raises `LogError`."""
+    """Yield the committed records of a range, without tombstones. Raises `LogError` if they cannot be read."""
     decode = decoding.decoder()
     try:
         with closing(_consumer(place)) as client:

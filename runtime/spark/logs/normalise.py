@@ -454,9 +454,10 @@ def group(routed: DataFrame, partitions: int) -> DataFrame:
 
 
 def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = None) -> DataFrame:
-    """Return a row for each message and handler, also of a streaming DataFrame. The log may name the handler.
+    """Return a row for each message and each handler that takes it. Also works on a streaming DataFrame.
 
-    `types`: only messages of these types get a stream; by default, those of all types that the app takes.
+    If the log names a handler, only that handler gets the message. `types`: the allowed types, by default all that the
+    app takes. A message of another type, or an invalid one, has one row without a stream.
     """
     taken = [name for name in app.message_types if types is None or name in types]
     routes = {name: app.routes(name) for name in taken}

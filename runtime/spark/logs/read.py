@@ -291,7 +291,10 @@ def _type_in_spark(type_: pa.DataType) -> pa.DataType:
 
 
 def describe_input(log: OpenedLog) -> Input:
-    """Return the identity of a log: a digest of its local files, else a checksum of its messages. Raises `LogError`."""
+    """Return the identity of a log: a digest of its local files, else a checksum of its messages.
+
+    Raises `LogError` if the log is empty or cannot be read.
+    """
     if log.given is not None:
         found = log.given
         if log.may_change:
@@ -302,7 +305,10 @@ def describe_input(log: OpenedLog) -> Input:
 
 
 def describe_messages(log: OpenedLog) -> Input:
-    """Return the identity of the messages of a log, independent of its files. Costs a Spark job. Raises `LogError`."""
+    """Return the identity of the messages of a log, independent of its files. Costs a Spark job.
+
+    Raises `LogError` if the log is empty or cannot be read.
+    """
     columns = [
         sf.to_json(column) if isinstance(field.dataType, MapType | ArrayType | StructType) else column
         for field in log.rows.schema

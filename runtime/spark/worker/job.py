@@ -390,7 +390,7 @@ class FoldJob:
         yield pa.RecordBatch.from_pydict({"entities": pa.array([finished], pa.int64())})
 
     def sweep(self, latest: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the outcomes of unfinished messages. Skip single messages handled after `latest`, in microseconds."""
+        """Yield the outcomes of unfinished messages, except single messages handled after `latest`, in microseconds."""
         connection, concurrency, dependencies = self.open()
         outboxes = make_outboxes(self.options.algorithm, dependencies)
         work = (outboxes[row["handler"]].unfinished(row["business_id"], latest) for row in rows_of(batches))
