@@ -127,8 +127,8 @@ def publish(
     outcomes, if not the recorded folder. Each task sends `options.concurrency` slices at once, and all tasks share the
     rate. Costs what `runtime.publishing.runner.publish` does, and a shuffle of the outputs.
 
-    Raises `BatchRefusedError` for an unfinished batch, `UsageError`, and `TargetError` if not all slices were sent.
-    Call it again to continue.
+    Raises `BatchRefusedError` for an unfinished batch, `UsageError` for an invalid target or options, and `TargetError`
+    if not all slices were sent. Call it again to continue.
     """
     options, of_target = options or PublishOptions(), target or TargetOptions(batch_id=batch_id)
     keys, keys_table = (of_target.keys, of_target.keys_table) if of_target.keys else (store, table)

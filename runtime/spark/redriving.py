@@ -124,7 +124,7 @@ class RedrivenLetters:
             return int(parquet.ParquetFile(file).metadata.num_rows)
 
     async def freeze(self, table: Table, app: App, request: dead_letters.RedriveRequest) -> int:
-        """Freeze the requested dead letters, in constant memory. Return how many. Raises `UsageError` without any."""
+        """Freeze the requested dead letters, in constant memory. Return their number. Raises `UsageError` for none."""
         unfinished = self._folder.sub("unfinished")
         unfinished.create()
         rows: list[dict[str, Any]] = []

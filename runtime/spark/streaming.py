@@ -123,7 +123,7 @@ class Checkpoint:
         return changed
 
     def owner(self) -> CheckpointOwner | None:
-        """Return the query that claimed the checkpoint, or `None`. Raises `BatchRefusedError` for a corrupt claim."""
+        """Return the query that claimed the checkpoint, if any. Raises `BatchRefusedError` if the claim is corrupt."""
         folder = self._folder()
         if _OWNER not in folder.sizes():
             return None
@@ -460,8 +460,8 @@ def run_stream(
     Start a query again with its name and checkpoint to continue it. Handlers of the same names may have new code. Each
     micro-batch costs as much as a batch.
 
-    Raises `UsageError`, also on Spark Connect, and `BatchRefusedError` for the checkpoint of another query. For later
-    errors see `query.exception()`.
+    Raises `UsageError` for invalid arguments or on Spark Connect, and `BatchRefusedError` for the checkpoint of another
+    query. For later errors see `query.exception()`.
     """
     place, send = TablePlace(store, table).for_workers(), None
     if publish is not None:

@@ -64,7 +64,7 @@ class ConcurrencyLimit:
         return int(self._limit)
 
     def answered(self, seconds: float) -> None:
-        """Record the time of a call."""
+        """Record the duration of a call, and adjust the limit."""
         self._sum += seconds
         self._count += 1
         if self._count < max(_WINDOW, self.limit):
@@ -82,7 +82,7 @@ class ConcurrencyLimit:
             self._change(self._limit * _TOLERANCE * self._best / average)
 
     def failed(self) -> None:
-        """Record that the service was unavailable or busy."""
+        """Halve the limit, because the service was unavailable or busy."""
         self._sum, self._count = 0.0, 0
         self._change(self._limit / 2)
 
