@@ -309,7 +309,7 @@ async def waiting_letters(table: Table, names: Iterable[Sequence[str]]) -> list[
 
 
 async def publications(table: Table, after: str, batch_id: str = "") -> tuple[list[Found], str | None]:
-    """List up to 50 publications of the table, or of one batch. Also return the next page's `after`, None if last.
+    """List up to 50 publications of the table, or of one batch. Also return the next `after`, None on the last page.
 
     `after` is the key of the last publication of the page before. Costs one request, and two more for each publication.
     """

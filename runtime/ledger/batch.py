@@ -135,7 +135,10 @@ class Seen:
         return Seen({*self.delivered, *delivered}, dead_letter)
 
     def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
-        """Return the facts after `outcomes` for the next group. Copies are adjacent: adds only the last message id."""
+        """Return the facts after the `outcomes` of one group of deliveries, for the next group of the stream.
+
+        Adds only the id of the last message, because copies of a message are adjacent.
+        """
         last = outcomes[-1].envelope.message_id
         copies = list(takewhile(lambda outcome: outcome.envelope.message_id == last, reversed(outcomes)))
         return replace(self.after(outcomes), delivered=self.after(copies).delivered)

@@ -62,7 +62,10 @@ class DeliveryKey(NamedTuple):
 
     @classmethod
     def of(cls, customer: str, message_id: str) -> DeliveryKey:
-        """Return the key of a message, the same for all spellings of its id. Raises `InvalidKeyError` if invalid."""
+        """Return the key of a message, which is the same for all spellings of its id.
+
+        Raises `InvalidKeyError` for a customer whose partition key is too long or invalid text.
+        """
         escape(PARTITION + customer)
         return cls(customer, id_key(canonical(message_id)))
 

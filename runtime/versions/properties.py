@@ -205,7 +205,10 @@ def expect(value: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - what was s
 
 
 def expect_all(values: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - as above
-    """Return `values` if it is a list, and the type of each value is in `kinds` as in `expect`. Raises `TypeError`."""
+    """Return `values` if it is a list and each of its values has one of the types `kinds`. Otherwise raise `TypeError`.
+
+    None among the `kinds` permits the value None.
+    """
     types = set(map(type, expect(values, list)))
     if not types <= {type(None) if kind is None else kind for kind in kinds}:
         raise TypeError(f"a column holds values of {', '.join(sorted(kind.__name__ for kind in types))}")
