@@ -244,7 +244,7 @@ def _guard_process() -> None:
         importlib.import_module(module).__class__ = GuardedModule
     for name in ("__getitem__", "__iter__", "__len__"):
         _guard_attribute(type(os.environ), name, "os.environ")
-    _guard_attribute(random.Random, "seed", "random.Random()", RANDOM, pure_with=2)
+    random.Random.seed = _guarded_seed  # type: ignore[method-assign]
     for name in ("random", "getrandbits", "randbytes"):
         _guard_attribute(random.SystemRandom, name, "random.SystemRandom()", RANDOM)
     _guard_attribute(threading.Thread, "start", "threading.Thread.start()")
@@ -264,18 +264,26 @@ def _guard_function(module: ModuleType, name: str, instead: str) -> Callable[...
     return guarded
 
 
-def _guard_attribute(
-    owner: type, name: str, call: str, instead: str = IO, pure_with: int = sys.maxsize
-) -> None:
+def _guard_attribute(owner: type, name: str, call: str, instead: str = IO) -> None:
     original = getattr(owner, name)
 
     @functools.wraps(original)
     def guarded(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - the method's own
-        if running and _is_impure(pure_with, args, named):
+        if running:
             check(call, instead)
         return original(*args, **named)
 
     setattr(owner, name, guarded)
+
+
+_seed = random.Random.seed
+
+
+@functools.wraps(_seed)
+def _guarded_seed(self: random.Random, a: Any = None, version: int = 2) -> None:  # noqa: ANN401 - Python's own
+    if running and a is None:  # the seed comes from the operating system
+        check("random.Random()", RANDOM)
+    _seed(self, a, version)
 
 
 _guards: dict[tuple[str, str], Any] = {  # by module and name of the guarded function

@@ -371,7 +371,12 @@ class Changes(row_format.Changes):
             if stored:
                 execute(sql.update_row, (*values, stored[0]))
             else:
-                execute(sql.insert_key, (*place, execute(sql.insert_row, values).lastrowid))
+                row_id = execute(sql.insert_row, values).lastrowid
+                try:
+                    execute(sql.insert_key, (*place, row_id))
+                except sqlite3.IntegrityError:  # in a corrupt file a key may have no row
+                    execute(sql.delete_row, (row_id,))
+                    raise errors.RowExistsError(operation.row_key, index) from None
             etags.append(str(etag))
         return tuple(etags)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import hypothesis
 from hypothesis import strategies as st
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasChoices, BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from handlers.app import App, HandlerDefinition
@@ -98,18 +98,25 @@ def _addressed(handler: HandlerDefinition, message: Message, value: Any, busines
 def _model(model: type[BaseModel], known: _Known) -> Strategy:
     def validated(values: dict[str, Any]) -> BaseModel | None:
         try:
-            return model.model_validate(values, by_alias=False, by_name=True)
+            return model.model_validate(values)
         except ValidationError:
             return None
 
     if model not in known:
         known[model] = st.deferred(lambda: strategy)  # a model may contain itself
         fields = {
-            name: _values(field.annotation, field.metadata, known)
+            _name_read(name, field): _values(field.annotation, field.metadata, known)
             for name, field in model.model_fields.items()
         }
         strategy = st.fixed_dictionaries(fields).map(validated).filter(lambda made: made is not None)
     return known[model]
+
+
+def _name_read(name: str, field: FieldInfo) -> str:
+    alias = field.validation_alias
+    if isinstance(alias, AliasChoices):
+        alias = next((choice for choice in alias.choices if isinstance(choice, str)), None)
+    return alias if isinstance(alias, str) else name
 
 
 def _values(annotation: Any, metadata: Iterable[Any], known: _Known) -> Strategy:  # noqa: ANN401 - a type

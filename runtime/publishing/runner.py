@@ -18,6 +18,8 @@ from hashlib import sha256
 from itertools import chain, groupby, islice
 from typing import Any
 
+import pyarrow as pa
+
 from eventstore import Table
 from eventstore.port import pause_seconds
 from runtime.clock import Clock, system_clock, to_datetime
@@ -248,7 +250,9 @@ class Runner:
             if output.made_by is not None and output.made_by in makers:
                 repeated[output.made_by].append(output.message_id)
         for maker, ids in repeated.items():
-            with suppress(UsageError, OSError):  # without the files, the outputs are sent again
+            with suppress(
+                UsageError, OSError, pa.ArrowException
+            ):  # without the files, outputs are sent again
                 for table in BatchOutputs.of(makers[maker], makers[maker].out).with_ids(ids):
                     self._sent_before.update(table["message_id"].to_pylist())
 

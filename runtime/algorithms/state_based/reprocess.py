@@ -412,7 +412,7 @@ class _Stream:
         self, envelope: Envelope, version: int | None = None, now: int = 0, sent: Sequence[Published] = ()
     ) -> None:
         """Add the outcome `duplicate` for a message that makes the recorded version or, without `version`, a copy."""
-        outputs = outputs_of(sent, version or 0, now)
+        outputs = outputs_of(sent, version or 0, now, envelope.headers)
         repeated = Outcome(envelope, *self._names, Status.DUPLICATE, version=version, outputs=outputs)
         self._outcomes.append(repeated)
 

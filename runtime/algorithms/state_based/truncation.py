@@ -201,7 +201,8 @@ async def _without_old_letters(
     old = [letter for letter in old if among is None or letter.number in among]
     if not old:
         return head, (), ()
-    changed, _ = given_up(letters.all, old.__contains__)
+    numbers = {letter.number for letter in old}
+    changed, _ = given_up(letters.all, lambda letter: letter.number in numbers)
     head = head._replace(waiting=head.waiting.after(changed, 0))
     return head, old, letters.changed(changed)[1]
 

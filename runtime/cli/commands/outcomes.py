@@ -81,11 +81,11 @@ def _show_batches(
     columns = ["batch_id", "status", "rounds", "started_at", "updated_at", "outcomes", "published to", "out"]
     rows, unpublished = [], []
     for each, record in zip(described, records, strict=True):
-        targets, is_out = [], False
-        for one in each["publications"]:
-            to, sent, all_ = one["target"], one["slices_sent"], one["slices"]
-            targets.append(to if sent == all_ else f"{to} ({sent} of {all_} slices)")
-            is_out |= sent == all_
+        parts = {one["target"]: (one["slices_sent"], one["slices"]) for one in each["publications"]}
+        targets = [
+            to if sent == all_ else f"{to} ({sent} of {all_} slices)" for to, (sent, all_) in parts.items()
+        ]
+        is_out = any(sent == all_ for sent, all_ in parts.values())
         row = {"outcomes": counts_text(record.counts) or None, "published to": ", ".join(targets) or None}
         rows.append(each | row)
         if record.status is BatchStatus.PUBLISHED and record.counts.get("outputs") and not is_out:

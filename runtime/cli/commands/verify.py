@@ -164,7 +164,7 @@ def _parts(counts: Sequence[VerdictCount], differences: Sequence[FirstDifference
             yield f"  {count:,} x {error}"
     matches, different = _total(counts, Verdict.MATCH), _total(counts, *_DIFFERENT)
     of_all = counted(_total(counts), "delivery")
-    if different:
+    if any(each.verdict.is_difference for each in counts):  # a lost stream has no deliveries
         yield f"{different:,} of {of_all} differ; {matches:,} match."
     else:
         yield f"No stored version differs: {matches:,} of {of_all} match."

@@ -94,6 +94,7 @@ FORBIDDEN: dict[str, tuple[Callable[[Context], Any], str, str]] = {
     "choice": (lambda _: choice([1, 2]), "random.choice()", "context.random"),
     "seed": (lambda _: random.seed(1), "random.seed()", "context.random"),
     "Random": (lambda _: random.Random(), "random.Random()", "context.random"),
+    "seed again": (lambda _: random.Random(1).seed(version=2), "random.Random()", "context.random"),
     "SystemRandom": (lambda _: random.SystemRandom().random(), "random.SystemRandom()", "context.random"),
     "urandom": (lambda _: urandom(8), "os.urandom()", "context.random"),
     "token": (lambda _: secrets.token_hex(), "secrets.token_hex()", "context.random"),

@@ -6,7 +6,10 @@ from contextlib import closing
 import pytest
 
 from eventstore import Operation
+from runtime.algorithms.state_based.replay import Verdict
+from runtime.cli.commands.verify import _parts
 from runtime.ledger.ledger import Ledger
+from runtime.spark.verification import VerdictCount
 from tests.support.logs import GAME, OTHER_GAME
 from tests.unit.cli.stores import NOW, ON_STORE, TABLE, on_store
 
@@ -98,3 +101,19 @@ def test_a_command_that_needs_an_unreadable_row_fails_with_one_sentence(consiste
     assert (said.code, said.out) == (1, "")
     assert said.err.splitlines()[-1].startswith("Error: The row cannot be read: ")
     assert f"row {row_key}, stream " in said.err
+
+
+@pytest.mark.parametrize(
+    ("verdict", "deliveries", "told"),
+    [
+        (Verdict.STREAM_LOST, 0, "0 of 10 deliveries differ; 10 match."),
+        (Verdict.UNKNOWN, 0, "No stored version differs: 10 of 10 deliveries match."),
+    ],
+)
+def test_a_lost_stream_without_a_delivery_is_a_difference(verdict, deliveries, told):
+    counts = [
+        VerdictCount("Account", "Paid", 1, Verdict.MATCH, 10, 2, "m1", None),
+        VerdictCount("Account", None, None, verdict, deliveries, 3, None, None),
+    ]
+
+    assert list(_parts(counts, []))[-1] == told

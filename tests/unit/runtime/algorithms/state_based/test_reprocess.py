@@ -47,6 +47,14 @@ def test_unchanged_handlers_make_no_difference(payments, order):
     assert histories(second) == {}
 
 
+def test_outputs_of_unchanged_messages_keep_the_trace_of_their_message():
+    world, trace = World(), {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
+    world.run(paid([(0, 60)]), bank("same"))
+    log = [each._replace(headers=trace) for each in world.log]
+    rows = reprocess(world.table, memory_table(), log, bank("same")).rows
+    assert [output.headers for each in rows for output in each.outputs][:1] == [trace]
+
+
 @given(PAYMENTS, ORDERS, st.integers(1, 3), st.booleans())
 def test_unchanged_handlers_make_no_difference_where_causes_are_lost(payments, order, kept, is_forgotten):
     world, second = World(), memory_table()
