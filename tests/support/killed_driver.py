@@ -11,8 +11,9 @@ import signal
 import sys
 from pathlib import Path
 
-from runtime.spark import build_session, run_batch
+from runtime.spark import build_session, redrive, run_batch
 from samples.shooting_range import app
+from tests.integration.spark import test_redriving_letters
 from tests.plugins.spark import QUICK
 from tests.support.clocks import FrozenClock
 from tests.support.faults import DieOnceAfter, finishes_elsewhere
@@ -31,6 +32,12 @@ def main(arguments: list[str]) -> None:
 
     amid = DieOnceAfter(str(Path(out).with_name("moved")), finishes_elsewhere, driver=os.getpid())
     spark = build_session("local[2]", log_file=Path(out).with_name("killed.log"), settings=QUICK)
+    if log == LETTERS:
+        redrive(
+            spark, test_redriving_letters.app, store=store, table=table, out=out, batch_id=batch_id,
+            clock=FrozenClock(int(clock)), step=die_at, partitions=2,
+        )  # fmt: skip
+        return
     run_batch(
         spark, log, app, store=store, table=table, out=out, batch_id=batch_id, cascade=True,
         clock=FrozenClock(int(clock)), step=die_at, partitions=2,

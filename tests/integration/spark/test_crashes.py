@@ -15,6 +15,7 @@ from handlers import App, Context, Handler, Message, State, handles
 from runtime.ledger.ledger import BatchStatus
 from tests.integration.spark.conftest import NIGHT
 from tests.integration.spark.test_redriving_letters import (
+    CLOCK,
     again,
     app,
     needing,
@@ -32,7 +33,7 @@ from tests.support.faults import (
     finishes_elsewhere,
     stores_an_entity,
 )
-from tests.support.killed_driver import AMID_SECOND_PASS
+from tests.support.killed_driver import AMID_SECOND_PASS, LETTERS
 from tests.support.logs import message_id, row, write_lines
 from tests.support.outcomes import (
     Left,
@@ -50,6 +51,14 @@ LATER = FrozenClock.at("2026-03-02T12:00:00")
 ROOT = Path(__file__).parents[3]
 
 
+def kill_driver(place, log, batch_id, clock, step, algorithm):
+    """Run a driver in a process of its own, which kills itself at a step."""
+    driver = [sys.executable, "-m", "tests.support.killed_driver", place.store, place.table, place.out, log]
+    command = [*driver, batch_id, str(clock.microseconds), step, algorithm]
+    killed = subprocess.run(command, cwd=ROOT, capture_output=True, start_new_session=True, check=False)
+    assert killed.returncode == -9, killed.stderr.decode()
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("algorithm", "step"),
@@ -65,10 +74,7 @@ ROOT = Path(__file__).parents[3]
 def test_a_batch_whose_driver_was_killed_gives_what_an_undisturbed_one_gives(place, night, algorithm, step):
     # Given a batch whose driver was killed
     log = place.issue(night.log).out if algorithm == "tokens" else night.log
-    driver = [sys.executable, "-m", "tests.support.killed_driver", place.store, place.table, place.out, log]
-    command = [*driver, "night", str(NIGHT.microseconds), step, algorithm]
-    killed = subprocess.run(command, cwd=ROOT, capture_output=True, start_new_session=True, check=False)
-    assert killed.returncode == -9, killed.stderr.decode()
+    kill_driver(place, log, "night", NIGHT, step, algorithm)
     assert place.batches()[0].status is BatchStatus.STARTED
 
     # When it is run again with its id, a day later
@@ -109,13 +115,8 @@ def test_a_redrive_goes_on_with_its_letters_and_loses_and_doubles_none(place, st
         run(each, "one", *rows, batch_id="one")
     Path(needing(place)).touch()
 
-    def stop(said: str) -> None:
-        if said == step:
-            raise KeyboardInterrupt
-
-    # When the driver of a redrive stops, a redelivery comes, and the redrive is run again
-    with pytest.raises(KeyboardInterrupt):
-        again(place, batch_id="redrive", step=stop)
+    # When the driver of a redrive is killed, a redelivery comes, and the redrive is run again by another driver
+    kill_driver(place, LETTERS, "redrive", CLOCK, step, "state-based")
     run(place, "between", rows[3], sent(6, 6, "d", "never"))
     resumed = again(place, batch_id="redrive")
 
