@@ -28,7 +28,7 @@ CEILINGS = {
     "make targets": 12,
     "extras": 9,
 }
-"""They are lowered as the code becomes lighter: 38,000 lines in 190 modules are aimed at."""
+"""They are lowered as the code becomes lighter: 45,000 lines, and 50,000 of tests, are aimed at."""
 
 _INTERCHANGEABLE = re.compile(r"\.(backends|targets|commands)\b")
 """Modules that are one of several alike are imported where one is chosen, and nowhere else."""
