@@ -123,32 +123,32 @@ class Operation:
 
     @classmethod
     def insert(cls, row_key: str, properties: Properties) -> Self:
-        """Return an operation that inserts a row. It is refused if the row exists."""
+        """Return an operation that inserts a row. Refused if the row already exists."""
         return cls(Verb.INSERT, row_key, properties)
 
     @classmethod
     def replace(cls, row_key: str, properties: Properties, etag: str | None = ANY_ETAG) -> Self:
-        """Return an operation that replaces all properties of a row. It is refused if the row does not exist."""
+        """Return an operation that replaces all properties of a row. Refused for a missing row."""
         return cls(Verb.REPLACE, row_key, properties, etag)
 
     @classmethod
     def merge(cls, row_key: str, properties: Properties, etag: str | None = ANY_ETAG) -> Self:
-        """Return an operation that sets some properties of a row. It is refused if the row does not exist."""
+        """Return an operation that sets these properties of a row and keeps the others. Refused for a missing row."""
         return cls(Verb.MERGE, row_key, properties, etag)
 
     @classmethod
     def insert_or_replace(cls, row_key: str, properties: Properties) -> Self:
-        """Return an operation that inserts a row, or replaces the existing one."""
+        """Return an operation that inserts a row or, if it exists, replaces all its properties."""
         return cls(Verb.INSERT_OR_REPLACE, row_key, properties)
 
     @classmethod
     def insert_or_merge(cls, row_key: str, properties: Properties) -> Self:
-        """Return an operation that inserts a row, or sets some properties of the existing one."""
+        """Return an operation that inserts a row or, if it exists, sets these properties and keeps the others."""
         return cls(Verb.INSERT_OR_MERGE, row_key, properties)
 
     @classmethod
     def delete(cls, row_key: str, etag: str | None = ANY_ETAG) -> Self:
-        """Return an operation that deletes a row. It is refused if the row does not exist."""
+        """Return an operation that deletes a row. Refused for a missing row."""
         return cls(Verb.DELETE, row_key, {}, etag)
 
 

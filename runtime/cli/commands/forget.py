@@ -107,7 +107,8 @@ _Places = tuple[TablePlace, TablePlace]  # of the states, and of ids or tokens
 async def _opened(places: _Places, used: Collection[str | None] = WITH_OTHER_TABLE) -> AsyncIterator[Tables]:
     """Context manager that opens the tables of the states and of the ids or tokens.
 
-    The algorithms in `used` get the table of ids or tokens. All other algorithms get the table of the states.
+    `Tables` has one table for each algorithm in `WITH_OTHER_TABLE`: the table of ids or tokens if the algorithm is in
+    `used`, otherwise the table of the states.
     """
     async with AsyncExitStack() as stack:
         opened = {}
