@@ -134,7 +134,7 @@ class TableLetters:
             await until_undisturbed(self._retries, partial(self._add, some))
 
     async def _add(self, rows: Sequence[Row]) -> None:
-        """Insert rows in one transaction or, if one exists, one by one. An existing row changes only in a redrive."""
+        """Insert rows in one transaction or, if a row exists, in one each. Only a redrive changes existing rows."""
         inserts = [Operation.insert(row.row_key, row.properties) for row in rows]
         try:
             await self._table.transact(PARTITION, inserts)

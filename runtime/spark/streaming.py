@@ -670,10 +670,10 @@ def open_source(
 ) -> DataFrame:
     """Return the messages that arrive in a folder and its subfolders, or in Kafka topics, as a streaming DataFrame.
 
-    `folder`: the folder, or the Kafka URL of the topics. `format_`: JSON lines, Parquet, or the outcomes of another
-    stream. `max_files`: the maximum number of files per micro-batch (None: no limit). For Parquet, the folder must
-    already contain a file, which determines the types of the columns. Later files may add optional columns. Raises
-    `LogError` if the files or topics cannot be read.
+    `folder`: the folder, or the Kafka URL of the topics. `format_`: JSON lines, Parquet (the default), or the outcomes
+    of another stream. `max_files`: the maximum number of files per micro-batch (None: no limit). For Parquet, the
+    folder must already contain a file, which determines the types of the columns. Later files may add optional columns.
+    Raises `LogError` if the files or topics cannot be read.
     """
     if read.is_kafka(folder):
         from runtime.spark.logs.kafka import stream_of  # noqa: PLC0415 - of an extra

@@ -109,7 +109,7 @@ _SERVE = [sys.executable, "-m", "runtime", "serve", *shlex.split(_OPTIONS)]
 
 
 def run_live(url: str, folder: Path) -> None:
-    """Start `consistent serve`, send it all orders, and print the text for each customer. Returns when all are printed.
+    """Start `consistent serve`, send it all orders, and print the text for each customer. Return after the last.
 
     Outputs for handlers return to `consistent serve`: through topics for a kafka: URL, otherwise through a pipe.
     """

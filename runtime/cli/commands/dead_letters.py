@@ -40,7 +40,10 @@ class LetterOptions:
     )
 
     def selection(self, *, must_choose: bool = False) -> stored.Selection:
-        """Return the selection. Raises `UsageError` for an invalid stream, or with `must_choose` for no options."""
+        """Return the selection.
+
+        Raises `UsageError` for an invalid stream, or if `must_choose` is set and the options select all dead letters.
+        """
         stream = None
         if self.stream is not None:
             handler, _, business_id = self.stream.partition("/")
@@ -61,7 +64,7 @@ class LetterOptions:
 
 @dataclass(slots=True)
 class LettersReport:
-    """The selected dead letters: the first ones, all in groups, and the number of deliveries that were not stored."""
+    """The selected dead letters: a list of the first ones, counts by group, and the number of deliveries not stored."""
 
     limit: int = 0
     is_grouped: bool = True

@@ -32,7 +32,7 @@ def init(
 
         consistent init raffle
 
-    In its folder the tests pass, and `consistent run raffle.jsonl` runs the log. Never overwrites files.
+    In the new folder, the tests pass, and `consistent run raffle.jsonl` runs the log. Never overwrites files.
     """
     if not name.strip():
         raise UsageError("The project needs a name: consistent init NAME.")

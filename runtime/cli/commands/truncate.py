@@ -58,7 +58,7 @@ class PolicyOptions:
     hold: bool = flag("With --policy set: prevent any truncation until --policy remove --hold.", is_rare=True)
 
     def carry_out(self, states: TablePlace, choices: TruncationChoices, screen: Screen, *, yes: bool) -> bool:
-        """Set, list or remove policies if --policy was given, and return whether it was.
+        """Set, list or remove policies if --policy was given. Return whether --policy was given.
 
         Raises `UsageError` for contradictory options, and if there is no policy to remove.
         """
@@ -311,7 +311,7 @@ def _forget(
 
 @dataclass(frozen=True)
 class CleanUpOptions(ScanOptions):
-    """Where clean-up runs: versions are always truncated on Spark, ids are deleted in this process or on Spark."""
+    """Where clean-up runs: versions are always truncated on Spark; ids are deleted in this process or on Spark."""
 
     GROUP: ClassVar[str | None] = "spark"
 
@@ -378,7 +378,7 @@ def truncate(
         consistent truncate --app samples.shooting_range:app --algorithm outbox \
             --older-than 7d --dry-run --store sqlite:///store.db --table games
 
-    With an outbox it deletes ids of messages processed before --older-than, never those of unfinished ones. A later
+    With an outbox it deletes ids of messages processed before --older-than, except for unfinished messages. A later
     copy of such a message is processed again, unnoticed: keep ids for longer than copies may be delivered.
 
     Only one truncation of a table runs at a time. After an interruption, run it again to finish.
