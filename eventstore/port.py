@@ -290,7 +290,7 @@ class LeavesTraces(Protocol):
     """Tables whose store keeps deleted or overwritten bytes until it reuses their space."""
 
     async def scrub(self) -> None:
-        """Rewrite all tables without deleted bytes. Raises `StoreUnavailableError` if another process prevents it."""
+        """Rewrite all tables without deleted bytes. Raises `StoreUnavailableError` if another process blocks this."""
 
 
 @runtime_checkable

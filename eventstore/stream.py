@@ -176,7 +176,8 @@ class Stream(StreamValue):
     ) -> reading.StreamSlice[Stream]:
         """Read header and events newest first, from a version or, by default, from the newest one.
 
-        Costs two requests, and one more for each further 1,000 events. Otherwise as `read`.
+        Costs two requests, and one more for each further 1,000 events. The other arguments and the errors are those of
+        `read`.
         """
         reader = reading.Reader(cls(partition), reading.Selection.of(select, header), ids)
         return _found(await reader.backwards(start_version, slice_size), partition)
@@ -201,8 +202,8 @@ class Stream(StreamValue):
     ) -> AsyncIterator[RecordedEvent]:
         """Yield the events from a version to the newest event at the time of the call, holding one page at a time.
 
-        Costs one request per 1,000 events, and one more unless `start_version` is 1. Raises `StreamNotFoundError`, and
-        `StreamTruncatedError` if the next events are truncated during the iteration.
+        Costs one request per 1,000 events, and one more unless `start_version` is 1. Raises `StreamNotFoundError` if
+        the stream does not exist, and `StreamTruncatedError` if the next events are truncated during the iteration.
         """
         reader = reading.Reader(cls(partition), reading.Selection.of(select, None))
         async for event in reader.one_by_one(start_version):
@@ -339,7 +340,7 @@ async def _stream_keys(table: Table, prefix: str) -> AsyncIterator[str]:
 
 
 async def _sample(keys: AsyncIterable[str], limit: int) -> tuple[int, list[str]]:
-    """Return the number of keys and an evenly spaced sample of at most `limit` keys. `limit` is even."""
+    """Return the number of keys and an evenly spaced sample of at most `limit` keys. `limit` must be even."""
     sample: list[str] = []
     count, stride = 0, 1
     async for key in keys:

@@ -63,7 +63,7 @@ def handles(*, by: str, revision: int = 1) -> Mark:
 
     `by` names the field with the business id. A dotted path names a field of a nested model. `revision`, from 1,
     distinguishes methods for one message type. New messages are handled by the highest revision, and replays by the
-    recorded revision. Raises `AppError` for invalid values.
+    recorded revision. Raises `AppError` if `by` or `revision` is invalid.
     """
     if not isinstance(by, str) or not all(by.split(".")):  # type: ignore[redundant-expr] # whatever is given
         raise AppError(f'@handles takes the name of the field of the business id, by="FIELD", not by={by!r}.')
@@ -218,7 +218,7 @@ class Problems:
             self._errors.append(error)
 
     def check(self) -> None:
-        """Raise one `AppError` with the sentences of all collected errors. No-op if there are none."""
+        """Raise one `AppError` with the sentences of all collected errors, if there are any."""
         sentences = dict.fromkeys(each for error in self._errors for each in error.args)
         if self._errors:
             raise AppError(*sentences) from self._errors[0].__cause__

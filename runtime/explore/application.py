@@ -223,7 +223,7 @@ def cut(context: Context, value: Any, path: str) -> Markup:  # noqa: ANN401 - of
 
 
 def raw(value: object) -> Markup:
-    """Return a value for an attribute of a form: escaped, without visible codes."""
+    """Return a value for an attribute of a form: escaped, with hidden characters unchanged."""
     return escape(str(value).encode("utf-8", "replace").decode())
 
 

@@ -501,7 +501,7 @@ class _Graph:
     """The causes and outputs of a message, up to three levels in each direction, across batches.
 
     `own` are the outcomes of the message. `at` is the oldest batch and round with such an outcome: causes are searched
-    before it, outputs after it.
+    before this round, outputs after it.
     """
 
     def __init__(

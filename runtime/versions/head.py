@@ -83,7 +83,10 @@ class Segment(NamedTuple):
 
 
 def read_segments(packed: bytes, count: int, ids: bytes) -> list[Segment]:
-    """Decode `count` concatenated segments, whose message ids are in `ids`. Raises one of `properties.UNREADABLE`."""
+    """Decode `count` concatenated segments, whose message ids are in `ids`.
+
+    Raises one of `properties.UNREADABLE` if the data is corrupt.
+    """
     header: bytes = msgpack.Packer().pack_array_header(count)
     rows = expect(unpack(header + packed), list)
     segments = list(starmap(Segment, [[*expect(row, list)[:_IDS], b"", *row[_IDS:]] for row in rows]))

@@ -75,7 +75,7 @@ def config(
     env: str | None = of_environment(),
     as_json: AsJson = False,
 ) -> None:
-    """Show the value of each option of the project, and its source.
+    """Show the value of each option of the project, and the source of the value.
 
         consistent config
         consistent config run --env prod

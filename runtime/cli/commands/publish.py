@@ -98,7 +98,7 @@ class PublishTo:
         return None
 
     def announced(self, batch: BatchChoices, screen: Screen) -> tuple[BatchChoices, Publishing | None]:
-        """Print how to resume the batch. Return the batch with its id, and its target, if any.
+        """Print how to resume the batch. Return the batch with its id, and the target, or None without --publish.
 
         Raises `UsageError` for an invalid target before anything is printed.
         """
@@ -224,7 +224,7 @@ def publish_done(target: Publishing | None, done: CarriedOut, screen: Screen) ->
 
 
 def tell_of_keys(publishing: Publishing) -> None:
-    """Warn if the delivery keys are in a Redis that might lose them. Raises `UsageError` if Redis does not answer."""
+    """Warn if Redis stores the delivery keys and might lose them. Raises `UsageError` if Redis does not answer."""
     from runtime.publishing.last_hop import weaknesses
 
     for remark in asyncio.run(weaknesses(publishing.of_target.keys, publishing.of_target.keys_table)):

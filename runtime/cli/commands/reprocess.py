@@ -217,7 +217,7 @@ def fork(
 
 
 def _case(handler: str, business_id: str, version: Version, logs: Sequence[str]) -> dict[str, Any]:
-    """Return a version in the form of `HandlerSpec.from_export`. Reads the body of its message from `logs`.
+    """Return a version as `HandlerSpec.from_export` takes it. Reads the body of the version's message from `logs`.
 
     Raises `LogError` if no log contains the message.
     """

@@ -369,8 +369,8 @@ def truncate(
         consistent truncate --policy set --handler ShootingRange \
             --older-than 90d --store sqlite:///store.db --table games
 
-    Without rules, the policies of the table apply: that of the stream, otherwise of its handler, otherwise of the
-    table. Held streams are never truncated, whatever rules are given.
+    Without rules, the policies of the table apply: the policy of the stream, otherwise of the handler, otherwise of
+    the table. Held streams are never truncated, whatever rules are given.
 
     --documents also deletes documents of attempts that never committed a version: of single messages after
     --dead-after, of batches after they are published or abandoned.
