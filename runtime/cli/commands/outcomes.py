@@ -38,9 +38,9 @@ def batches(
 
         consistent batches --store sqlite:///store.db --table games
 
-    A crashed batch stays `started`: run it again with its id to resume it. Until then its versions are not truncated,
-    and other batches fail if a message of these versions cannot be replayed. Also lists the targets to which outputs
-    were published. Costs one request for each listed batch, and one for each of its publications.
+    A crashed batch stays `started`: run it again with its id to resume it. Until it ends, its versions are not
+    truncated, and other batches fail if they cannot replay a message of these versions. Also lists the targets to which
+    outputs were published. Costs one request for each listed batch, and one for each of its publications.
 
     --prune AGE deletes the ledger rows of batches that ended longer ago, and the records of their publications,
     including the dead letters of targets. Versions and outcomes stay. The id of a pruned batch counts as new, and needs

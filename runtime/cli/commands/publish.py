@@ -53,7 +53,7 @@ class Customers:
     )
 
     def settings(self) -> DeliverySettings:
-        """Return the delivery settings of the environment. If `strategy` is given, it applies to all customers instead.
+        """Return the delivery settings of the environment. If `strategy` is set, the strategy applies to all customers.
 
         Raises `UsageError` if `strategy` is at-most-once, but the environment names customers for at-least-once.
         """

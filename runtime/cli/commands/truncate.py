@@ -185,7 +185,7 @@ def describe_truncation(counts: Sequence[TruncatedCount], requests: int, *, dry_
 
 
 def parts_of_truncation(described: Mapping[str, Any]) -> Parts:
-    """Yield the human-readable parts of a truncation in its JSON form."""
+    """Yield the human-readable parts of the report of a truncation. `described` is the JSON form of the report."""
     if not described["streams"]:
         yield "The table has no streams to truncate."
         return
@@ -363,8 +363,8 @@ def truncate(
     A version is deleted only if all given rules allow it. These stay: the newest run of each stream, versions of
     unpublished batches, versions younger than 24h, and versions needed by a dead letter. The newest state is never
     deleted. A redelivered message whose version was truncated is too_late. Versions of single messages with outputs
-    stay until their consumer acknowledges them, or --acknowledged-after asserts it. --export first writes versions and
-    dead letters to files, and reads them back.
+    stay until the consumer acknowledges the messages, or --acknowledged-after asserts this. --export first writes
+    versions and dead letters to files, and reads them back.
 
         consistent truncate --policy set --handler ShootingRange \
             --older-than 90d --store sqlite:///store.db --table games
