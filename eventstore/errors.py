@@ -153,7 +153,7 @@ class RowError(EventStoreError):
 
 
 class RowExistsError(RowError):
-    """Raised when a row to insert exists."""
+    """Raised when a row to insert already exists."""
 
     detail = "exists already"
 
@@ -165,6 +165,6 @@ class RowNotFoundError(RowError):
 
 
 class RowChangedError(RowError):
-    """Raised when the row's ETag is not that of the operation."""
+    """Raised when the ETag of a row differs from the ETag in the operation."""
 
     detail = "has been changed since it was read"

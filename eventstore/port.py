@@ -123,32 +123,32 @@ class Operation:
 
     @classmethod
     def insert(cls, row_key: str, properties: Properties) -> Self:
-        """Return an operation that inserts a row. It is refused if the row exists."""
+        """Return an operation that inserts a row. Refused if the row already exists."""
         return cls(Verb.INSERT, row_key, properties)
 
     @classmethod
     def replace(cls, row_key: str, properties: Properties, etag: str | None = ANY_ETAG) -> Self:
-        """Return an operation that replaces all properties of a row. It is refused if the row does not exist."""
+        """Return an operation that replaces all properties of a row. Refused for a missing row."""
         return cls(Verb.REPLACE, row_key, properties, etag)
 
     @classmethod
     def merge(cls, row_key: str, properties: Properties, etag: str | None = ANY_ETAG) -> Self:
-        """Return an operation that sets some properties of a row. It is refused if the row does not exist."""
+        """Return an operation that sets these properties of a row and keeps the others. Refused for a missing row."""
         return cls(Verb.MERGE, row_key, properties, etag)
 
     @classmethod
     def insert_or_replace(cls, row_key: str, properties: Properties) -> Self:
-        """Return an operation that inserts a row, or replaces the existing one."""
+        """Return an operation that inserts a row or, if it exists, replaces all its properties."""
         return cls(Verb.INSERT_OR_REPLACE, row_key, properties)
 
     @classmethod
     def insert_or_merge(cls, row_key: str, properties: Properties) -> Self:
-        """Return an operation that inserts a row, or sets some properties of the existing one."""
+        """Return an operation that inserts a row or, if it exists, sets these properties and keeps the others."""
         return cls(Verb.INSERT_OR_MERGE, row_key, properties)
 
     @classmethod
     def delete(cls, row_key: str, etag: str | None = ANY_ETAG) -> Self:
-        """Return an operation that deletes a row. It is refused if the row does not exist."""
+        """Return an operation that deletes a row. Refused for a missing row."""
         return cls(Verb.DELETE, row_key, {}, etag)
 
 
@@ -194,7 +194,7 @@ class Table(Protocol):
         """
 
     async def barrier(self) -> None:
-        """Return once everything committed so far, by any process, survives a power failure."""
+        """Wait until all changes that any process has committed so far would survive a power failure."""
 
 
 def place_of(table: Table) -> tuple[str, str]:
@@ -243,7 +243,7 @@ class RangeTable(Table):
     async def page(
         self, kind: PageKind, bounds: Bounds, select: Sequence[str] | None, continuation: str | None
     ) -> Page:
-        """Read a page of a query or scan within `bounds`, from the key `continuation` on if it is given."""
+        """Read a page of a query or scan within `bounds`. If `continuation` is given, begin at this key."""
         raise NotImplementedError
 
 
@@ -259,10 +259,10 @@ class MultiPartitionTable(Table, Protocol):
     """A table in memory or in a local file, which also reads and writes several partitions in one call."""
 
     async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
-        """Run transactions in order, and commit them together. Return the ETags or the error of each transaction.
+        """Run transactions in order, and commit them together. Return the new ETags or the error of each transaction.
 
         A refused transaction changes nothing and does not affect the others. Raises `StoreUnavailableError` if the
-        commit failed. In this case no transaction has taken effect.
+        commit failed. In this case, no transaction has taken effect.
         """
 
     async def query_each(
@@ -270,8 +270,8 @@ class MultiPartitionTable(Table, Protocol):
     ) -> list[tuple[Row, ...] | None]:
         """Read the rows `first` to `last`, inclusive, of each partition, with all properties and in key order.
 
-        The result of a partition is None if a row is corrupt or large, or if there are many rows. Read such a partition
-        with `query`.
+        The result of a partition is None if a row is corrupt or large, or if the partition has many rows. Use `query`
+        for such a partition.
         """
 
 
@@ -290,7 +290,7 @@ class LeavesTraces(Protocol):
     """Tables whose store keeps deleted or overwritten bytes until it reuses their space."""
 
     async def scrub(self) -> None:
-        """Rewrite all tables without deleted bytes. Raises `StoreUnavailableError` if another process prevents it."""
+        """Rewrite all tables without deleted bytes. Raises `StoreUnavailableError` if another process blocks this."""
 
 
 @runtime_checkable
@@ -440,7 +440,7 @@ C = TypeVar("C", bound=Any)
 
 
 class PerLoop(Generic[C]):
-    """The connections of each event loop: made on first use, closed with their loop, not used in a forked process."""
+    """Connections for each event loop, made on first use and closed with the loop. A forked process makes its own."""
 
     def __init__(self, make: Callable[[], C]) -> None:
         self._make = make

@@ -33,9 +33,10 @@ class Selection:
 
     @classmethod
     def of(cls, events: Sequence[str] | None, header: Sequence[str] | None) -> Selection:
-        """Return the selection of these names.
+        """Return the selection of these property names of events and of the header.
 
-        If `events` is None, everything is selected. If only `header` is None, no stream properties are selected.
+        If `events` is None, all properties of both are selected, whatever `header` names. If only `header` is None, no
+        stream properties are selected.
         """
         if events is None:
             return EVERYTHING

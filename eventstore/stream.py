@@ -34,11 +34,11 @@ class Stream(StreamValue):
     """A stream as last read or written, with the methods that read and change streams.
 
     Methods take a stream or a `Partition` and return a new value. A stream without an ETag is *transient*: not written
-    yet. For a deleted stream, methods that read the header raise `StreamDeletedError`, others
-    `ConcurrencyConflictError`.
+    yet. For a deleted stream, methods that read the header raise `StreamDeletedError`, and methods that only
+    write raise `ConcurrencyConflictError`.
 
-    To restore a stream from values kept elsewhere, construct it from partition, ETag and version. Properties that are
-    not given are kept by a write. Without `first_version`, `set_properties` and `truncate` cost one more request.
+    To restore a stream from values kept elsewhere, construct it from partition, ETag and version. A write keeps all
+    properties that are not given. Without `first_version`, `set_properties` and `truncate` cost one more request.
     """
 
     __slots__ = ()
@@ -50,12 +50,12 @@ class Stream(StreamValue):
         properties: Mapping[str, Value | None] | None = None,
         includes: Iterable[Include] = (),
     ) -> Stream:
-        """Create a stream without events, in one request. Raises `ConcurrencyConflictError` if it already exists."""
+        """Create a stream without events, in one request. Raises `ConcurrencyConflictError` if the stream exists."""
         return await writing.set_properties(cls(partition), stream_properties(properties or {}), includes)
 
     @classmethod
     async def open(cls, partition: Partition) -> Stream:
-        """Read the header of a stream. Costs one request. Raises `StreamNotFoundError` if it does not exist."""
+        """Read the header of a stream. Costs one request. Raises `StreamNotFoundError` if the stream does not exist."""
         return _found(await cls.try_open(partition), partition)
 
     @classmethod
@@ -94,12 +94,12 @@ class Stream(StreamValue):
         """Append events in one transaction with their includes and, if given, new stream properties.
 
         `target` is a stream, or a partition together with `expected_version`, 0 for a stream that does not exist. Costs
-        one request. A partition with another expectation costs one more, and each conflict with `ExpectedVersion.ANY`
-        or `EXISTS` two more.
+        one request. A partition with another expectation costs one more request, and each conflict with
+        `ExpectedVersion.ANY` or `EXISTS` costs two more.
 
         A write with `idempotent=True` may be repeated: if its events are already stored at these versions, byte for
-        byte, they are the result. All events need ids. The lookup happens only after a conflict or an unknown outcome,
-        and costs two requests and one more per event. Included rows are not compared.
+        byte, they are the result. All events need ids. The stored events are read only after a conflict or an unknown
+        outcome, which costs two requests and one more per event. Included rows are not compared.
 
         An error means that nothing was written. Raises, in this order, `PayloadTooLargeError` before any I/O,
         `ConcurrencyConflictError` for an unexpected version, `DuplicateEventError` for an id in use, and
@@ -176,7 +176,8 @@ class Stream(StreamValue):
     ) -> reading.StreamSlice[Stream]:
         """Read header and events newest first, from a version or, by default, from the newest one.
 
-        Costs two requests, and one more for each further 1,000 events. All else is as for `read`.
+        Costs two requests, and one more for each further 1,000 events. The other arguments and the errors are those of
+        `read`.
         """
         reader = reading.Reader(cls(partition), reading.Selection.of(select, header), ids)
         return _found(await reader.backwards(start_version, slice_size), partition)
@@ -201,8 +202,8 @@ class Stream(StreamValue):
     ) -> AsyncIterator[RecordedEvent]:
         """Yield the events from a version to the newest event at the time of the call, holding one page at a time.
 
-        Costs one request per 1,000 events, and one more unless `start_version` is 1. Raises `StreamNotFoundError`, and
-        `StreamTruncatedError` if the next events are truncated during the iteration.
+        Costs one request per 1,000 events, and one more unless `start_version` is 1. Raises `StreamNotFoundError` if
+        the stream does not exist, and `StreamTruncatedError` if the next events are truncated during the iteration.
         """
         reader = reading.Reader(cls(partition), reading.Selection.of(select, None))
         async for event in reader.one_by_one(start_version):
@@ -233,7 +234,7 @@ class Stream(StreamValue):
 
         The first transaction moves the low watermark and changes the `includes`, so a crash leaves a readable stream.
         Truncating again deletes the rest. Ids of deleted events can be used again. Costs two requests, and one more
-        per 99 rows. Passing `rows` from `eventstore.writing.rows_to_cut` saves the two.
+        per 99 rows. Passing `rows` from `eventstore.writing.rows_to_cut` saves the first two requests.
 
         Raises `ConcurrencyConflictError` if the stream has changed.
         """
@@ -245,9 +246,9 @@ class Stream(StreamValue):
         """Delete a stream: its events, their ids and its properties. Included rows stay.
 
         The header becomes a tombstone: no stream can be created in the partition again, and writers of the stream get
-        a conflict. If `target` is a partition, its current stream is deleted, or an interrupted deletion completed.
+        a conflict. If `target` is a partition, its current stream is deleted, or an interrupted deletion is completed.
         Costs two requests, one more per 99 rows, and one more for a partition. Raises `ConcurrencyConflictError` if
-        the stream has changed, and `StreamNotFoundError`.
+        the stream has changed, and `StreamNotFoundError` if there is no stream.
         """
         if isinstance(target, Stream) and target.etag is None:
             raise ValueError("The stream is transient: there is nothing to delete.")
@@ -325,7 +326,7 @@ async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> 
 async def count_and_split(table: Table, parts: int, most: int) -> tuple[int, list[KeyRange]]:
     """Return the number of streams, and ranges of about `most` streams each.
 
-    There are at least `parts` ranges if there are enough streams, and at most some thousands.
+    There are at least `parts` ranges if there are enough streams, and at most a few thousand.
     """
     limit = max(parts * _SAMPLES_OF_A_PART, _MOST_SAMPLES)
     count, sample = await _sample(_stream_keys(table, ""), limit)
@@ -339,7 +340,7 @@ async def _stream_keys(table: Table, prefix: str) -> AsyncIterator[str]:
 
 
 async def _sample(keys: AsyncIterable[str], limit: int) -> tuple[int, list[str]]:
-    """Return the number of keys and an evenly spaced sample of at most `limit` keys. `limit` is even."""
+    """Return the number of keys and an evenly spaced sample of at most `limit` keys. `limit` must be even."""
     sample: list[str] = []
     count, stride = 0, 1
     async for key in keys:

@@ -282,7 +282,11 @@ async def truncate(
     includes: Sequence[Include],
     rows: CutRows | None = None,
 ) -> StreamT:
-    """Delete the events before `first_version`, and return the stream. `rows` may have the result of `rows_to_cut`."""
+    """Delete the events before `first_version`, and return the stream. The first transaction changes `includes`.
+
+    `properties` replaces the stream's properties, None keeps them. `rows` is the result of `rows_to_cut` for the same
+    arguments. If `rows` is None, the rows to delete are looked up.
+    """
     partition, etag = stream.partition, stream.etag
     if etag is None:
         raise ValueError("The stream is transient: there is nothing to truncate.")

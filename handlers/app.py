@@ -38,7 +38,7 @@ class HandlerMark:
 
 
 class Mark(Protocol):
-    """The decorator that `handles(...)` returns. Type checkers check the signature of a method by this type."""
+    """The decorator that `handles(...)` returns. Type checkers use this type to check the signature of a method."""
 
     def __call__(self, method: Callable[[H, S, M, Context], S], /) -> Callable[[H, S, M, Context], S]:
         """Mark a method as the handler of the message type in its signature."""
@@ -63,7 +63,7 @@ def handles(*, by: str, revision: int = 1) -> Mark:
 
     `by` names the field with the business id. A dotted path names a field of a nested model. `revision`, from 1,
     distinguishes methods for one message type. New messages are handled by the highest revision, and replays by the
-    recorded revision. Raises `AppError` for invalid values.
+    recorded revision. Raises `AppError` if `by` or `revision` is invalid.
     """
     if not isinstance(by, str) or not all(by.split(".")):  # type: ignore[redundant-expr] # whatever is given
         raise AppError(f'@handles takes the name of the field of the business id, by="FIELD", not by={by!r}.')
@@ -173,7 +173,7 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
 def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tuple[str, ...], KeyKind]:
     """Return the JSON path of the field that `by` names, and the kind of business id in the field.
 
-    Raises `AppError` if the field cannot hold a business id. The text begins with `where`, which names the method.
+    Raises `AppError` if the field cannot hold a business id. The message begins with `where`, the name of the method.
     """
     model: Any = message_type
     wire: list[str] = []
@@ -218,7 +218,7 @@ class Problems:
             self._errors.append(error)
 
     def check(self) -> None:
-        """Raise one `AppError` with the sentences of all collected errors. No-op if there are none."""
+        """Raise one `AppError` with the sentences of all collected errors, if there are any."""
         sentences = dict.fromkeys(each for error in self._errors for each in error.args)
         if self._errors:
             raise AppError(*sentences) from self._errors[0].__cause__
@@ -327,7 +327,7 @@ def settle(  # noqa: PLR0917 - called for each message: by position, which is fa
     """Check the return value of a method. Return the next state as storage will return it, and its JSON.
 
     `values` are the fields of `state` before the call, and `before` is its JSON. Raises `InputStateChangedError` if the
-    method mutated `state`, `CodecError` for an invalid next state, and the error in `context.exceeded`.
+    method mutated `state`, `CodecError` for an invalid next state, and `context.exceeded` if it is an error.
     """
     codec, plain = handler.codec, handler.codec.plain
     if context.exceeded is not None:  # the handler may have caught the error
@@ -389,7 +389,7 @@ class App:
         return tuple(definition.handler_type for definition in self.handlers.values())
 
     def keyed(self, draw_key: bytes | None) -> App:
-        """Return the app with draws keyed by this secret, unpredictable for senders. If None, draws are not keyed."""
+        """Return the app with random draws keyed by a secret, so that senders cannot predict draws. None: not keyed."""
         if draw_key == self.draw_key:
             return self
         return _made(type(self), self.handler_types, self.name, draw_key)

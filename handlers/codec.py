@@ -430,7 +430,7 @@ class Codec(Generic[M]):
         return encoded if self._comes_back(model) else self.canonical(model, encoded)[1]
 
     def _comes_back(self, value: Any) -> bool:  # noqa: ANN401 - any field value
-        """Return whether a value certainly decodes to itself. If False, the caller must decode and compare it."""
+        """Return True if a value is known to decode to an equal value. If False, the caller must decode and compare."""
         kind = type(value)
         if kind in _CERTAIN and kind is not float:
             return True

@@ -90,11 +90,11 @@ class Context:
 
     - `now`: the time in microseconds since 1970 UTC, the stored precision.
     - `recorded`: the captured values of the version to replay, packed with msgpack; None for a new message.
-    - `place`: the prefix of document names, unique for each attempt; by default derived from the message.
+    - `place`: the prefix of document names. Pass a new prefix for each attempt. None derives it from the message.
     - `draw_key`: the secret of a table whose draws are keyed; None if draws are not keyed.
-    - `room`: the limits of outputs; None if there are none.
+    - `room`: the maximum number and size of the outputs; None for no limits.
 
-    `exceeded` is the error if the handler exceeded the limits of outputs or of time, otherwise None.
+    `exceeded` is the error if the outputs exceeded `room` or the handler ran too long, otherwise None.
     """
 
     __slots__ = ("_business_id", "_guids", "_headers", "_message_id", "_now", "_place", "_random", "_recorded", "_room",

@@ -182,9 +182,10 @@ class _Constructor(metaclass=_Proxy):
 
 
 def _guarded_method(name: str, instead: str, pure_with: int = sys.maxsize) -> Any:  # noqa: ANN401 - Python's own
-    """Return a class method that calls the original method under guard. `instead` is the alternative for the error.
+    """Return a class method that calls the original method under guard.
 
-    Calls with at least `pure_with` arguments, all of them not None, are deterministic and allowed.
+    `instead` is the alternative that the error message suggests. A call with at least `pure_with` arguments is allowed
+    if no argument is None, because such a call is deterministic.
     """
 
     def call(cls: Any, /, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own

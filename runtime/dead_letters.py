@@ -134,7 +134,7 @@ class TableLetters:
             await until_undisturbed(self._retries, partial(self._add, some))
 
     async def _add(self, rows: Sequence[Row]) -> None:
-        """Insert rows in one transaction or, if one exists, one by one. An existing row changes only in a redrive."""
+        """Insert rows in one transaction or, if a row exists, in one each. Only a redrive changes existing rows."""
         inserts = [Operation.insert(row.row_key, row.properties) for row in rows]
         try:
             await self._table.transact(PARTITION, inserts)
@@ -268,10 +268,11 @@ async def find_letters(table: Table, selection: Selection) -> AsyncIterator[Foun
 
 
 async def streams_with_letters(table: Table, selection: Selection) -> AsyncIterator[StreamLetters]:
-    """Yield the counts of each stream or entity with dead letters that wait or were dropped over the limit.
+    """Yield the counts of waiting and of dropped dead letters for each stream or entity that has any.
 
-    Filters by the stream and handler of `selection`, but not by its other conditions. Costs two requests for every
-    1,000 objects, or two for each spelling of the selected stream's business id.
+    Dead letters beyond the limit of a stream are dropped. Filters by the stream and handler of `selection`, but ignores
+    the other conditions. Costs two requests for every 1,000 objects, or two for each spelling of the selected stream's
+    business id.
     """
     async for key, properties, is_entity in _holders(table, selection):
         waiting = beyond_limit = 0

@@ -60,7 +60,10 @@ T = TypeVar("T")
 
 
 def open_place(url: str) -> Folder:
-    """Return the folder at a URL. It need not exist. Raises `UsageError`, whose message contains no secrets."""
+    """Return the folder at a URL. The folder need not exist.
+
+    Raises `UsageError` if the URL is invalid or its file system cannot be opened. The message contains no secrets.
+    """
     scheme, separator, _ = url.partition("://")
     if not separator or scheme == "file":
         return open_folder(url)
@@ -415,11 +418,12 @@ class DocumentSweep:
         return Swept(**done, **left)
 
     async def sweep_object(self, key: str, latest: int, past: int, done: Counter[str]) -> Counter[str]:
-        """Sweep one object. Delete its marker if no attempts remain. Return the counts of skipped attempts.
+        """Sweep one object. Return the numbers of skipped attempts by reason: `open`, `young` or `given_up`.
 
         Gives up attempts of ended batches, and attempts without a batch that were registered at `latest` or before.
-        Deletes attempts given up at `past` or before. Adds to `done`, which keeps its counts if the sweep of the object
-        is retried.
+        Deletes attempts given up at `past` or before, and the object's marker if no attempts remain. Both times are in
+        microseconds since 1970 UTC. Adds the numbers of attempts given up and of documents deleted to `done`, which a
+        retry for the same object does not reset.
         """
         marker = await self.table.get(key, MARKER)
         left, is_left = Counter[str](), False

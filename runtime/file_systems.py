@@ -120,7 +120,7 @@ class Folder:
         self.delete_file(name)
 
     def copy_file(self, name: str, target: Folder) -> None:
-        """Copy a file into another folder."""
+        """Copy a file into another folder, under the same name. Replaces a file of that name in the other folder."""
         self.files.copy_file(self.path_of(name), target.path_of(name))
 
     def delete_file(self, name: str) -> bool:

@@ -31,7 +31,7 @@ class InvoiceIssued(Message):
 
 
 class CustomerData(State):
-    """How many invoices a customer has, their total, and a reference to the newest one."""
+    """The number of a customer's invoices, their total in euros, and a reference to the newest invoice."""
 
     invoices: int = 0
     total: Decimal = Decimal()

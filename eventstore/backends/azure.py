@@ -396,7 +396,10 @@ def transaction(
     *,
     is_cosmos: bool,
 ) -> bytes:
-    """Return the request body of a transaction. The keys are escaped. `prepared` comes from `limits.prepare`."""
+    """Return the request body of a transaction. The caller must already have escaped all keys with `keys.escape`.
+
+    `row_keys` and `prepared`, which `limits.prepare` returns, have one item for each operation.
+    """
     parts = [_BEGIN]
     for index, operation in enumerate(operations):
         verb = operation.verb

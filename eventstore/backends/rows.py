@@ -296,7 +296,7 @@ class Dictionary:
         return new
 
     def compress(self, small: bytes) -> bytes:
-        """Compress the small part of a row. Return the part unchanged if it is large or would not shrink."""
+        """Compress the small part of a row. Return the part unchanged if it exceeds 64 KiB or would not shrink."""
         if len(small) > _MAX_BYTES:
             return small
         compressed = self._mark + self._compress(small)

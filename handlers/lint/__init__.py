@@ -59,7 +59,7 @@ def check(targets: Iterable[Target]) -> Report:
 
     Calls are followed into the user's other modules: in the same package or folder, under the working directory, or on
     Python's path unless installed. Raises `SourceError` if a file cannot be read or parsed, or lacks a named class.
-    Takes some milliseconds for each handler.
+    Takes a few milliseconds per handler.
     """
     checker = Checker(Interpreter)
     checked: dict[SourceModule, dict[Class, None]] = {}

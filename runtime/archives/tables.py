@@ -42,7 +42,7 @@ Tell = Callable[[str, int], None]
 
 @dataclass(slots=True)
 class SetDigest:
-    """The size and the digest of a set of bytes. The digest ignores the order, because stores sort keys differently."""
+    """Counts and hashes a set of byte strings. The digest ignores their order, because stores sort keys differently."""
 
     count: int = 0
     total: int = 0

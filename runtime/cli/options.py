@@ -43,12 +43,12 @@ def parse_duration(text: str) -> int:
 
 
 def parse_time(text: str) -> timedelta:
-    """Parse a duration to a `timedelta`. Raises `typer.BadParameter`."""
+    """Parse a duration into a `timedelta`. Raises `typer.BadParameter` if the duration is invalid."""
     return parse_duration(text) * _MICROSECOND
 
 
 def parse_size(text: str) -> int:
-    """Parse a size such as 1000, 64KiB, 1MiB or 2GiB to bytes. Raises `typer.BadParameter`, also for 0."""
+    """Parse a size such as 1000, 64KiB or 2GiB into a number of bytes. Raises `typer.BadParameter` if invalid or 0."""
     match = re.fullmatch(r"([0-9]{1,15})\s*(|B|KIB|MIB|GIB)", text.strip().upper())
     size = int(match[1]) * _BYTES_OF[match[2].replace("I", "i")] if match else 0
     if not size:

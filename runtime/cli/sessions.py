@@ -84,7 +84,7 @@ def working(
 
 
 def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
-    """Return the interrupt that caused an error, or None. After Ctrl-C, calls from PySpark to Java raise others."""
+    """Return the interrupt that caused an error, or None. After Ctrl-C, PySpark's calls to Java raise other errors."""
     seen: list[BaseException] = []
     while not isinstance(error, KeyboardInterrupt):
         seen.append(error)
@@ -144,6 +144,9 @@ _CHOSEN_BY_USER = (
 
 
 def settings_for(log_bytes: int | None) -> Mapping[str, str]:
-    """Return Spark settings that save CPU for a small log. Empty for a large log, or if the user configures Java."""
+    """Return Spark settings that save CPU for a log of up to 16 MiB.
+
+    Return {} for a larger log, for None (the size is unknown), or if an environment variable configures Java or Spark.
+    """
     is_small = log_bytes is not None and log_bytes <= SMALL_BYTES
     return SHORT_LIVED if is_small and not any(map(os.environ.get, _CHOSEN_BY_USER)) else {}

@@ -192,7 +192,7 @@ def plain(document: Any, path: str) -> str:  # noqa: ANN401 - of a document
 
 
 def marked(value: Any, hidden: re.Pattern[str] = HIDDEN_IN_LINE) -> Markup:  # noqa: ANN401 - of a document
-    """Return a value as escaped text, cut to a maximum. Characters that match `hidden` become visible codes."""
+    """Return a value as escaped text of limited length. Characters that match `hidden` become visible codes."""
     match value:
         case Markup():
             return value
@@ -216,14 +216,14 @@ def marked(value: Any, hidden: re.Pattern[str] = HIDDEN_IN_LINE) -> Markup:  # n
 
 @pass_context
 def cut(context: Context, value: Any, path: str) -> Markup:  # noqa: ANN401 - of a document
-    """Return a value as a block, cut to a maximum, with a link to the whole. `path`: its path in the document."""
+    """Return a value as a block. If the value is too long, cut it and link to the whole value at `path`."""
     text = value if isinstance(value, str) else as_json(value, 2)
     link = Markup(' <a href="{}">whole value</a>').format(context["here"](text=path))
     return Markup("<pre tabindex=0>{}</pre>{}").format(marked(text, HIDDEN), link if len(text) > MOST else "")
 
 
 def raw(value: object) -> Markup:
-    """Return a value for an attribute of a form: escaped, without visible codes."""
+    """Return a value for an attribute of a form: escaped, with hidden characters unchanged."""
     return escape(str(value).encode("utf-8", "replace").decode())
 
 
@@ -303,11 +303,12 @@ class Page(NamedTuple):
 
 
 class Explorer:
-    """Pages over one table, as an ASGI app to serve or to mount. They only read, unless `allow_changes` is set.
+    """Pages over one table, as an ASGI app to serve or to mount. The pages only read, unless `allow_changes` is set.
 
     `store` is an open store or its URL. A browser needs the URL parameter `?token=TOKEN` once. By default the token is
     random; pass "" if the surrounding app authenticates. Several processes need the same `token` or, without one, the
-    same `secret`, which signs cookies and forms. `hosts` are names of the server beside those of this machine.
+    same `secret`, which signs cookies and forms. `hosts` are further names of the server, in addition to those of this
+    machine.
 
     `app` allows versions to be replayed. `out` is the folder of outcomes, if they were moved. `allow_changes` allows
     dead letters to be discarded and, with `redrive`, to be redriven.
@@ -377,7 +378,7 @@ class Explorer:
         return self._shown(request, page.template, {**page.document, "skipped": skipped}, status)
 
     def _shown(self, request: Request, template: str, document: Document, status: int) -> Response:
-        """Return a page as HTML or, if its URL says so, as JSON or as the text of a single value."""
+        """Return a page as HTML or, depending on the URL, as JSON or as the text of a single value."""
         query = dict(request.query_params)
         if "text" in query:
             try:

@@ -86,10 +86,10 @@ ORDERS: dict[str, Callable[[Found], Any] | None] = {
 
 
 async def objects(table: Table, handler: str, prefix: str, after: str, order: str) -> Found:
-    """List a page of up to 50 objects by id, after the key `after`. Costs one request for each 1,000 headers.
+    """List a page of up to 50 objects by id, after the key `after`. Costs one request for every 1,000 headers.
 
-    In another order than `id`, the page has the first 50 of the next 2,000 objects in that order. `next` is the key
-    after which the following page starts.
+    For an `order` other than `id`, the next 2,000 objects are sorted in descending order, and the page has the first
+    50 of these. `next` in the result is the `after` of the next page, or None on the last page.
     """
     if order not in ORDERS:
         raise UsageError(f"There is no order {order}.")
@@ -115,7 +115,7 @@ async def objects(table: Table, handler: str, prefix: str, after: str, order: st
 async def handlers(table: Table, after: str) -> list[Found]:
     """Count up to 1,000 objects of each of the next 12 handlers after the key `after`. Costs at most 12 requests.
 
-    `next` is the key of a handler's last counted object, or None if all its objects were counted.
+    `next` in each result is the key of the handler's last counted object, or None if all objects were counted.
     """
     listed: dict[str, list[Found]] = {}
     more: dict[str, str] = {}
@@ -159,7 +159,7 @@ class OpenedObject(NamedTuple):
 
 
 async def open_object(table: Table, handler: str, business_id: str) -> OpenedObject | None:
-    """Open an object by its business id, as given or in canonical form. Return None if there is no such object.
+    """Open an object by its business id, as given or in canonical form. Return None if no object has this id.
 
     Costs one or two requests.
     """
@@ -181,9 +181,10 @@ async def _event(found: OpenedObject, event: int, select: Sequence[str] = _WHOLE
 async def _last_event(
     found: OpenedObject, select: Sequence[str], begins: Callable[[RecordedEvent], bool]
 ) -> int:
-    """Return the number of the last event for which `begins` is True, or the number before the first event if none is.
+    """Return the number of the last event for which `begins` is True.
 
-    A binary search: `begins` must be True for all events up to that one. Costs ten requests for 1,000 events.
+    A binary search: if `begins` is True for an event, it must be True for all earlier events. Returns the number before
+    the first event if `begins` is False for all events. Costs ten requests for 1,000 events.
     """
     low, high = found.stream.first_version - 1, found.stream.version
     while low < high:
@@ -230,14 +231,14 @@ async def version_as_of(found: OpenedObject, time: int) -> int | None:
 
 
 async def version_of(table: Table, handler: str, business_id: str, message_id: str) -> Version | None:
-    """Return the version that a message made in an object, or None if it made none. Costs two queries."""
+    """Return the version that a message made in an object, or None if there is no such version. Costs two queries."""
     key = id_key(canonical(message_id))
     history = await find_versions(table, handler, business_id, {key})
     return None if history is None else history.find(key)
 
 
 class LetterPage(NamedTuple):
-    """Waiting dead letters, the `after` of the next page (None on the last), and the number of examined objects."""
+    """Waiting dead letters, the `after` of the next page, if there is one, and the number of examined objects."""
 
     letters: list[FoundLetter]
     next: str | None
@@ -245,10 +246,10 @@ class LetterPage(NamedTuple):
 
 
 async def letters(table: Table, handler: str, after: str) -> LetterPage:
-    """List a page of waiting dead letters: those of streams first, then of entities, then those of no object.
+    """List a page of waiting dead letters: first of streams, then of entities, then those without an object.
 
-    `after` is the `next` of the page before. Examines up to 2,000 objects, in three requests. Reads about 200 dead
-    letters, in one request for each object.
+    `after` is the `next` of the previous page, or "" for the first page. Examines up to 2,000 objects, in three
+    requests. Reads about 200 dead letters, in one request for each object.
     """
     found: list[FoundLetter] = []
     examined = 0
@@ -293,8 +294,8 @@ async def letters_of_object(table: Table, found: OpenedObject) -> Sequence[Found
 async def waiting_letters(table: Table, names: Iterable[Sequence[str]]) -> list[FoundLetter]:
     """Return the named dead letters that are still waiting.
 
-    A name consists of handler, business id (empty for a letter of no object), and number or row key. Costs one request
-    for each stream, and one for each letter of no object.
+    A name consists of handler, business id (empty for a letter without an object), and number or row key. Costs one
+    request for each stream, and one for each letter without an object.
     """
     found, streams = list[FoundLetter](), dict[str, set[str]]()
     for handler, business_id, name in names:
@@ -309,9 +310,10 @@ async def waiting_letters(table: Table, names: Iterable[Sequence[str]]) -> list[
 
 
 async def publications(table: Table, after: str, batch_id: str = "") -> tuple[list[Found], str | None]:
-    """List up to 50 publications of the table, or of one batch. Also return the next `after`, None on the last page.
+    """List up to 50 publications of the table, or of a batch. Also return the next `after`, or None on the last page.
 
-    `after` is the key of the last publication of the page before. Costs one request, and two more for each publication.
+    `after` is the key of the last publication on the previous page, or "" for the first page. Costs one request, and
+    two more for each publication.
     """
     prefix = f"{publishing.PUBLICATION}{batch_id}-" if batch_id else publishing.PUBLICATION
     first = f"{publishing.PUBLICATION}{after}!" if after else prefix
@@ -357,21 +359,21 @@ _DAMAGED = (OSError, LookupError, TypeError, ValueError)  # what reading a damag
 
 
 class Place(NamedTuple):
-    """A batch, and the folder with its outcomes."""
+    """The id of a batch, and the folder with the outcomes of the batch."""
 
     batch_id: str
     folder: str
 
 
 class _Search:
-    """Opens the outcomes of batches when they are needed. `batches` are ordered from newest to oldest."""
+    """Opens the outcomes of each batch on first use. `batches` are ordered from newest to oldest."""
 
     def __init__(self, batches: Sequence[Place]) -> None:
         self.batches = batches
         self._opened: dict[int, list[Part]] = {}
 
     def parts(self, position: int) -> list[Part]:
-        """Return the parts of the batch at a position in `batches`, or an empty list if they cannot be read."""
+        """Return the parts of the batch at a position in `batches`, or an empty list if the files cannot be read."""
         if position not in self._opened:
             batch_id, folder = self.batches[position]
             try:
@@ -383,8 +385,8 @@ class _Search:
     def rounds(self, at: tuple[int, float], *, back: bool) -> Iterator[list[Part]]:
         """Yield the parts of each round before or after `at`, which is a position in `batches` and a round.
 
-        With `back`, older rounds from newest to oldest, otherwise newer rounds from oldest to newest. Includes other
-        batches.
+        If `back` is set, yield older rounds from newest to oldest, otherwise newer rounds from oldest to newest.
+        Continues in the older or newer batches.
         """
         position, round_ = at
         for other in range(position, len(self.batches)) if back else range(position, -1, -1):
@@ -398,8 +400,8 @@ class _Search:
 def outcomes_of_batch(place: Place, chosen: Mapping[str, Any], after: str) -> Found:
     """Count the outcomes of a batch, and list a page of those that match `chosen`, the fields of an `OutcomeFilter`.
 
-    `after` is the `next` of the page before, PART.OUTCOME, or empty. Raises `UsageError` for other text. Batches of
-    more than 1,000,000 deliveries are not counted by kind.
+    `after` is the `next` of the previous page in the form PART.OUTCOME, or empty. Other text raises `UsageError`.
+    Batches of more than 1,000,000 deliveries are not counted by kind.
     """
     if (at := re.fullmatch(r"(\d{1,9})\.(\d{1,9})", after or "0.0")) is None:
         raise UsageError("The outcomes have no such position: go back to the first page.")
@@ -436,7 +438,7 @@ def outcomes_of_batch(place: Place, chosen: Mapping[str, Any], after: str) -> Fo
 def _within(
     parts: Sequence[Part], budget: int, ids: Collection[str], column: str
 ) -> tuple[list[Part], list[Part], int]:
-    """Select parts that may have one of the ids in `column`, as long as their number of ids is within the budget.
+    """Select parts that may have one of `ids` in `column`, as long as the selected parts have at most `budget` ids.
 
     Return the selected parts, the parts not examined because the budget was exceeded, and the remaining budget.
     """
@@ -453,7 +455,7 @@ def _within(
 def _find(
     parts: Sequence[Part], ids: Collection[str], column: str, columns: Sequence[str] | None = None
 ) -> list[OutcomeRow] | None:
-    """Return the outcomes with one of the ids in `column`, or None if a file is damaged. `columns`: those to read."""
+    """Return the outcomes with one of the ids in `column`, or None if a file is corrupt. `columns`: None for all."""
     try:
         found = [*_THREADS.map(lambda part: part.find(ids, column, columns, ROWS), parts)]
     except _DAMAGED:
@@ -496,10 +498,10 @@ def outcomes_of_message(batches: Sequence[Place], only: str | None, message_id: 
 
 
 class _Graph:
-    """The causes and outputs of a message, up to three levels each way, also in other batches.
+    """The causes and outputs of a message, up to three levels in each direction, across batches.
 
     `own` are the outcomes of the message. `at` is the oldest batch and round with such an outcome: causes are searched
-    before it, outputs after it.
+    before this round, outputs after it.
     """
 
     def __init__(
@@ -562,7 +564,7 @@ class _Graph:
 
 
 def body_of(folder: str, batch_id: str, message_id: str) -> str:
-    """Return the body of a message if it is an output in the same batch, otherwise "", as for messages of the log."""
+    """Return the body of an output of a batch. Return "" for other messages, such as messages of the log."""
     parts, *_ = _within(_Search([Place(batch_id, folder)]).parts(0), _MOST, [message_id], OUTPUT_ID)
     rows = _find(parts, [message_id], OUTPUT_ID)
     outputs = (output for row in rows or () for output in row["outputs"])

@@ -182,7 +182,10 @@ class _PartitionCheck(RowsCheck):
         return [*self.faults, *self.of_object.faults]
 
     def _find_owner(self, row: Row, *, is_separate: bool) -> None:
-        """Report a row without its header, entity or marker of documents. `is_separate`: it needs no entity."""
+        """Report a row of a stream without header, documents without a marker, or an invalid header or entity.
+
+        `is_separate`: the row belongs to documents or to the deduplication store, which need no entity.
+        """
         key = row.row_key
         # Other programs may have streams in the table.
         self._is_foreign = self._is_foreign or (key == HEADER and (is_header(row) or is_tombstone(row)))

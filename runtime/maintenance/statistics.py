@@ -108,7 +108,7 @@ async def count_objects(table: Table, keys: KeyRange = ALL) -> TableCount:
 
 
 async def object_keys(table: Table, prefix: str = "") -> AsyncIterator[str]:
-    """Yield the partition keys, with `prefix`, of streams and entities. Costs two requests for every 1,000 objects."""
+    """Yield the keys of all streams, then of all entities, that begin with `prefix`. Costs two requests per 1,000."""
     for row_key in (HEADER, ENTITY):
         async for row in read_range(table, row_key, KeyRange(prefix), ()):
             yield row.partition_key

@@ -120,10 +120,11 @@ def makers(source: str, recorded: str | None) -> Mapping[str, list[range]]:
 def is_published_by_another(
     received: Received, made_by: Mapping[str, list[range]], lanes: Mapping[str, Lane]
 ) -> bool:
-    """Return whether another delivery has published, or will publish, the outputs of the version that it made.
+    """Return whether another delivery made the version of a duplicate, and has published or will publish the outputs.
 
-    `made_by` are the offsets from `makers`. Return False if a compacted topic dropped the other delivery before it was
-    acknowledged.
+    `made_by`, the result of `makers`, has the offsets of the deliveries that made the version, by the name of the lane.
+    Return False if `made_by` is empty or contains `received`, or if a compacted topic dropped the other delivery before
+    it was acknowledged.
     """
     if not made_by:
         return False

@@ -408,7 +408,10 @@ class Rounds:
         return self.connection.run(self.ledger.choose_attempt(record, attempt))
 
     def _commit(self, record: BatchRecord, *, is_repeat: bool = False) -> BatchRecord:
-        """Make the chosen attempt visible, and commit the round. Too many dead letters raise `BatchHeldBackError`."""
+        """Make the chosen attempt visible, and commit the round. Too many dead letters raise `BatchHeldBackError`.
+
+        `is_repeat`: the metrics already include the messages of the round, so they are not counted again.
+        """
         number, folders = record.rounds, self._folders(record)
         try:
             parts = folders.put_in_place()

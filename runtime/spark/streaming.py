@@ -133,7 +133,7 @@ class Checkpoint:
             raise self._lacks(f"Its {_OWNER} cannot be read.") from error
 
     def claim(self, owner: CheckpointOwner) -> None:
-        """Record the owner of the checkpoint atomically, in a file that Spark ignores."""
+        """Record the owner of the checkpoint atomically, in a file that Spark ignores. Replaces a recorded owner."""
         aside = self._folder().sub(f"_claimed-{uuid4().hex}")
         aside.create()
         aside.put(_OWNER, json.dumps(owner._asdict()).encode())
@@ -668,11 +668,12 @@ def open_source(
     *,
     decoding: Decoding = AS_JSON,
 ) -> DataFrame:
-    """Return the messages of files that arrive in a folder or its subfolders, or of topics, as a streaming DataFrame.
+    """Return the messages that arrive in a folder and its subfolders, or in Kafka topics, as a streaming DataFrame.
 
-    `folder`: the folder, or the URL of topics in Kafka. `format_`: JSON lines, Parquet, or outcomes of another stream.
-    `max_files`: the maximum per micro-batch. Parquet needs a first file with the types of the columns; later files may
-    add optional columns. Raises `LogError` if the files or topics cannot be read.
+    `folder`: the folder, or the Kafka URL of the topics. `format_`: JSON lines, Parquet (the default), or the outcomes
+    of another stream. `max_files`: the maximum number of files per micro-batch (None: no limit). For Parquet, the
+    folder must already contain a file, which determines the types of the columns. Later files may add optional columns.
+    Raises `LogError` if the files or topics cannot be read.
     """
     if read.is_kafka(folder):
         from runtime.spark.logs.kafka import stream_of  # noqa: PLC0415 - of an extra

@@ -170,7 +170,10 @@ class _Tally:
         self._rows += differing.values()
 
     def flush(self, *, at_end: bool = False) -> pa.RecordBatch:
-        """Return the differences since the last flush. `at_end`: also the counts. Outputs are in an extra last row."""
+        """Return the differences since the last flush. If `at_end` is set, also return the counts.
+
+        If outputs were collected since the last flush, an extra last row contains them, and nothing else.
+        """
         names, rows = ("business_id", "message_id", "error", "version", *_KIND), []
         for row in (*self._rows, *(self._counts.values() if at_end else ())):
             changes = [asdict(change) for change in row.first.changes]

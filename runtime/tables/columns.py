@@ -128,7 +128,7 @@ def id_texts(keys: Sequence[IdKey | None]) -> pa.Array:
 
 
 class StateColumns:
-    """Converts encoded states to the values of a column. This class returns the stored JSON."""
+    """Converts encoded states to the values of a column: here to JSON text, in `ModelColumns` to structs."""
 
     type: pa.DataType = TEXT
 

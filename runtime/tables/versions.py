@@ -31,7 +31,7 @@ class AsOfTime:
     ended: int
 
     def has_newest(self, head: Head) -> bool:
-        """Return whether the newest version of a stream is included."""
+        """Return whether this point in history includes the newest version of a stream."""
         return head.last_now <= self.ended
 
     def last(self, run: Run) -> int | None:
@@ -56,7 +56,7 @@ class AsOfBatch:
         return commit.batch == self.name or commit.written_at <= self.ended
 
     def has_newest(self, head: Head) -> bool:
-        """Return whether the newest version of a stream is in the tail, and is included."""
+        """Return whether this point includes the newest version of a stream. False without a tail: the runs tell."""
         return head.tail is not None and self.has(head.tail.segments[-1].commit)
 
     def last(self, run: Run) -> int | None:

@@ -71,7 +71,7 @@ class Segment(NamedTuple):
 
     @classmethod
     def of(cls, versions: VersionColumns, schema: int, before: bytes, commit: Commit) -> Segment:
-        """Encode the versions of one commit as a segment. `before` is the encoded state before the first of them."""
+        """Encode the versions of one commit as a segment. `before` is the encoded state before these versions."""
         columns = runs.pack_columns(schema, None, versions)
         ids = pack_ids(versions.message_ids)
         length, batch, written_at, number = commit
@@ -83,7 +83,10 @@ class Segment(NamedTuple):
 
 
 def read_segments(packed: bytes, count: int, ids: bytes) -> list[Segment]:
-    """Decode `count` concatenated segments, whose message ids are in `ids`. Raises one of `properties.UNREADABLE`."""
+    """Decode `count` concatenated segments, whose message ids are in `ids`.
+
+    Raises one of `properties.UNREADABLE` if the data is corrupt.
+    """
     header: bytes = msgpack.Packer().pack_array_header(count)
     rows = expect(unpack(header + packed), list)
     segments = list(starmap(Segment, [[*expect(row, list)[:_IDS], b"", *row[_IDS:]] for row in rows]))
@@ -202,7 +205,7 @@ class Tail:
 
 
 def read_tail(data: bytes) -> Tail:
-    """Decode a tail, but not its segments. Raises `StoredDataError`, also if the checksum does not match."""
+    """Decode a tail, but not its segments. Raises `StoredDataError` if the data is corrupt or its checksum wrong."""
     with _reading():
         form, *fields = expect(unpack(data, most=len(_FIELDS)), list)
         if form != _FORMAT:
@@ -283,7 +286,10 @@ class Head(NamedTuple):
         return self.tombstone is not None and self.tombstone.refuses
 
     def is_too_late(self, enqueued_at: int | None) -> bool:
-        """Return whether a message that made no stored version may be a duplicate of a truncated one, by its time."""
+        """Return whether a message without a stored version may be a duplicate of a truncated message.
+
+        `enqueued_at` is in microseconds since 1970 UTC. For a message without this time (None), `undated_cut` decides.
+        """
         if enqueued_at is None:
             return self.undated_cut
         return self.horizon is not None and enqueued_at <= self.horizon

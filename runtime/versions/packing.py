@@ -128,7 +128,10 @@ class Packer:
         return record, before, after
 
     def pack(self, written_at: int) -> Packed:
-        """Pack as many of the first new versions as fit one transaction. A full tail becomes a run."""
+        """Pack as many of the new versions, oldest first, as fit in one transaction. A full tail becomes a run.
+
+        `written_at` is the time of the commit in microseconds since 1970 UTC.
+        """
         tail, segment = self._head.tail, self._segment(written_at)
         if segment is not None and tail is not None and tail.takes(segment, self._schema):
             return self._packed(len(self.made), tail.plus(segment), [])

@@ -1,6 +1,6 @@
 """`python -m samples.orders`: the sample from its log to the warehouse and the letters, in the folder `orders-output`.
 
-Options name other stores than the files of that folder, such as Azurite, PostgreSQL and Redis. With `--live`,
+Options replace the files in that folder by other stores, such as Azurite, PostgreSQL and Redis. With `--live`,
 `consistent serve` handles orders as they arrive: through a pipe, or on the given Kafka broker.
 """
 
@@ -51,7 +51,7 @@ def _row(message_id: str, sequence: int, type_: str, body: Row) -> Row:
 
 
 class Places(NamedTuple):
-    """URLs: of states, of documents, of the warehouse's table, and of the keys of sent letters (by default `store`)."""
+    """The URLs of states, documents, the warehouse's table, and the keys of sent letters (None: as states)."""
 
     store: str = "sqlite:///store.db"
     documents: str = "documents"
@@ -109,7 +109,7 @@ _SERVE = [sys.executable, "-m", "runtime", "serve", *shlex.split(_OPTIONS)]
 
 
 def run_live(url: str, folder: Path) -> None:
-    """Start `consistent serve`, send it all orders, and print the text for each customer. Returns when all are printed.
+    """Start `consistent serve`, send it all orders, and print the text for each customer. Return after the last.
 
     Outputs for handlers return to `consistent serve`: through topics for a kafka: URL, otherwise through a pipe.
     """

@@ -48,7 +48,7 @@ class PaymentRefused(Message):
 
 
 class OrderPaid(Message):
-    """For the warehouse: an order is paid, and can be sent with its invoice."""
+    """Tells the warehouse that an order is paid and can be sent with its invoice."""
 
     order_id: str
     customer: str
@@ -58,7 +58,7 @@ class OrderPaid(Message):
 
 
 class CustomerTold(Message):
-    """For the customer: the result of an order."""
+    """Tells the customer the result of an order."""
 
     order_id: str
     customer: str

@@ -26,11 +26,11 @@ def generate(
     seed: int = 1,
     begin: datetime = BEGIN,
 ) -> Iterator[Row]:
-    """Yield the rows of a log: `messages` distinct messages, and copies of some of them.
+    """Yield the rows of a log: `messages` distinct messages, and random copies.
 
     `duplicates` is the number of copies, as a share of `messages`. Each game begins with StartNewRound. About half of
-    the shots are aimed. Rows are ordered by `sequence`, with all copies at the end, or shuffled. The same seed yields
-    the same games. Another `begin` yields other messages in these games.
+    the shots are aimed. Rows are ordered by `sequence`, followed by all copies; `shuffle` mixes all rows. The same
+    `seed` yields the same games, and with the same `begin` also the same messages.
     """
     game_ids = [_uuid(random.Random(f"{seed}:game:{number}")) for number in range(games)]
     chance = random.Random(f"{seed}:{begin.isoformat()}")

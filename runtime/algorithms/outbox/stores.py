@@ -21,8 +21,8 @@ from runtime.versions.properties import expect, reading_row, rows_between, time
 class DeduplicationStore:
     """The fingerprints of processed messages, by entity key and message id: one row for each message.
 
-    Its table may be in another account or region than the entities, but reads must be strongly consistent. Azure Table
-    Storage guarantees this in its primary region, Cosmos DB only if configured.
+    The store may be in another account or region than the entities, but its reads must be strongly consistent. Azure
+    Table Storage guarantees such reads in its primary region, Cosmos DB only if configured.
     """
 
     def __init__(self, table: Table, clock: Clock = system_clock) -> None:
@@ -46,12 +46,15 @@ class DeduplicationStore:
         await self.table.barrier()
 
     async def remove(self, entity: str, message_ids: Iterable[IdKey]) -> None:
-        """Delete messages, if present. Costs one request per message."""
+        """Delete the fingerprints of messages, if they exist. Costs one request per message."""
         for message_id in message_ids:
             await self._forget(entity, [row_key(message_id)])
 
     async def evict(self, entity: str, latest: int, *, dry_run: bool = False) -> int:
-        """Delete the messages of an entity added up to `latest` (microseconds since 1970 UTC). Return their number."""
+        """Delete the fingerprints that were added to an entity at `latest` or before. Return their number.
+
+        `latest` is in microseconds since 1970 UTC. If `dry_run` is set, count the fingerprints but delete nothing.
+        """
         forgotten = 0
         rows = rows_between(self.table, entity, FIRST, LAST, ["AddedAt"])
         old = [row.row_key async for row in rows if _added_at(row) <= latest]
@@ -61,7 +64,7 @@ class DeduplicationStore:
         return forgotten
 
     async def _forget(self, entity: str, row_keys: list[str]) -> int:
-        """Delete rows in one transaction. Return their number, or 0 if another process has deleted any of them."""
+        """Delete rows in one transaction. Return the number of rows, or 0 if any of the rows no longer exists."""
         try:
             await self.table.transact(entity, [Operation.delete(key) for key in row_keys])
         except RowNotFoundError:
@@ -70,7 +73,7 @@ class DeduplicationStore:
 
 
 def check_processed(row: Row) -> None:
-    """Raise `StoredDataError` if a row of the store is corrupt."""
+    """Raise `StoredDataError` if a row of the deduplication store is corrupt."""
     _fingerprint(row)
     _added_at(row)
 
@@ -129,13 +132,13 @@ class TokenStore:
         return await self.table.get(PARTITION + token.chain, token.row_key) is not None
 
     async def issue(self, tokens: Sequence[Token]) -> bool:
-        """Durably create all tokens of a message from outside. Return False, and create none, if any token exists."""
+        """Durably create all tokens of a message from outside. If any of them exists, create none and return False."""
         is_new = await self.add(tokens)
         await self.flush()
         return is_new
 
     async def add(self, tokens: Sequence[Token]) -> bool:
-        """Create tokens as `issue` does, but durable only after `flush`."""
+        """Create tokens as `issue` does. The tokens are durable only after `flush`."""
         inserts = [Operation.insert(token.row_key, {}) for token in tokens]
         try:
             await self.table.transact(PARTITION + tokens[0].chain, inserts)
@@ -144,9 +147,9 @@ class TokenStore:
         return True
 
     async def create(self, parent: Token, tokens: Sequence[Token]) -> None:
-        """Create tokens in the chain of their parent, durable only after `flush`. Costs a request for every 99 tokens.
+        """Create tokens in the chain of `parent`, durable only after `flush`. Costs one request for every 99 tokens.
 
-        Raises `ConcurrencyConflictError` if the parent no longer exists.
+        Raises `ConcurrencyConflictError` if `parent` no longer exists, or if one of `tokens` already exists.
         """
         step = MAX_OPERATIONS - 1
         for at in range(0, len(tokens), step):
@@ -181,10 +184,10 @@ class TokenStore:
 
 
 async def issue(store: TokenStore, message: Envelope, handlers: Collection[str]) -> Envelope:
-    """Create the tokens of a message from outside, one per handler. Return the message with the tokens' name.
+    """Create the tokens of a message from outside, one per handler. Return the message with the name of its tokens.
 
-    Send the message only afterwards. If this fails, issue and send again: the message gets the same tokens. Never issue
-    for a processed message, which would be processed again. Costs one request.
+    Send the message only afterwards. If sending fails, issue and send again: the message gets the same tokens. Never
+    issue tokens for a processed message, because it would be processed again. Costs one request.
     """
     tokens = first_tokens(message.message_id, handlers)
     if tokens:
@@ -203,7 +206,7 @@ def first_name(message_id: str) -> str:
 
 
 def token_of(message: Envelope, handler: str) -> Token | None:
-    """Return the token that a message names for a handler, or `None` if it names none or that of another message."""
+    """Return the token that a message names for a handler, or None if it names no token or another message's."""
     name = (message.headers or {}).get(HEADER)
     if not name or not _NAME.fullmatch(name):
         return None
@@ -232,7 +235,7 @@ class EntryTokens(NamedTuple):
         attempts: Iterable[str],
         committed: str | None,
     ) -> EntryTokens:
-        """Return the tokens whose stored fields are given. Stored tuples are lists."""
+        """Decode the tokens from their stored fields, in which tuples are lists."""
         return cls(Token(*incoming), tuple(map(tuple, recipients)), tuple(attempts), committed)
 
     @property
@@ -241,7 +244,7 @@ class EntryTokens(NamedTuple):
         return self.committed is not None or not any(self.recipients)
 
     def registered(self, attempt: str) -> EntryTokens:
-        """Return a copy with one more attempt, if any output needs a token."""
+        """Return these tokens with one more attempt. Return them unchanged if no output needs a token."""
         return self._replace(attempts=(*self.attempts, attempt)) if any(self.recipients) else self
 
     def of_attempt(self, attempt: str) -> list[Token]:

@@ -212,7 +212,7 @@ class StreamsTogether:
 
     @classmethod
     def of(cls, algorithm: object, table: Table) -> StreamsTogether | None:
-        """Return an instance, or `None` if the algorithm must process streams one by one."""
+        """Return an instance, or `None` if the algorithm must process streams individually."""
         if not (isinstance(algorithm, StateBased) and isinstance(table, MultiPartitionTable)):
             return None
         is_plain = algorithm.documents is None and not algorithm.batch.is_redrive
@@ -233,7 +233,7 @@ class StreamsTogether:
     ) -> tuple[Outcomes, list[int]]:
         """Handle prepared deliveries. Return the outcomes of stored streams, and the indexes of the other streams.
 
-        The caller processes the other streams one by one. `ends`: as in `prepare`. `batch_ids`: the batch of each
+        The caller processes the other streams individually. `ends`: as in `prepare`. `batch_ids`: the batch of each
         stream, if the streams are of several batches.
         """
         name = self.algorithm.handler.name

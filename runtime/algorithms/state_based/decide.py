@@ -187,7 +187,7 @@ class Decider:
             position = len(draft.outcomes)
 
     def _to_look_at(self, draft: CommitDraft) -> Sequence[int]:
-        """Return the positions of deliveries to decide one by one, in order. All others are new messages."""
+        """Return the positions of deliveries to decide individually, in order. Other deliveries are new messages."""
         messages, head = draft.deliveries.messages, draft.head
         newest = max(filter(None, draft.deliveries.envelopes.enqueued_at), default=None)
         if (

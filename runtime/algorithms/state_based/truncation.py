@@ -280,8 +280,8 @@ async def take_old(
 ) -> tuple[int, frozenset[int]]:
     """Call `take_version` with each version to delete, and `take_letter` with each dead letter to discard.
 
-    Deletes nothing. A retry may pass versions and letters again. Return the number of the last version, or 0 if there
-    is none, and the numbers of the letters.
+    Deletes nothing. A retry may pass versions and dead letters again. Return the number of the last version to delete,
+    or 0 if there is none, and the numbers of the dead letters to discard.
     """
 
     async def attempt() -> tuple[int, frozenset[int]]:

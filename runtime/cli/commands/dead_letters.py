@@ -40,7 +40,10 @@ class LetterOptions:
     )
 
     def selection(self, *, must_choose: bool = False) -> stored.Selection:
-        """Return the selection. Raises `UsageError` for an invalid stream, or with `must_choose` for no options."""
+        """Return the selection.
+
+        Raises `UsageError` for an invalid stream, or if `must_choose` is set and the options select all dead letters.
+        """
         stream = None
         if self.stream is not None:
             handler, _, business_id = self.stream.partition("/")
@@ -61,7 +64,7 @@ class LetterOptions:
 
 @dataclass(slots=True)
 class LettersReport:
-    """The selected dead letters: the first ones, all in groups, and the number of deliveries that were not stored."""
+    """The selected dead letters: a list of the first ones, counts by group, and the number of deliveries not stored."""
 
     limit: int = 0
     is_grouped: bool = True
@@ -146,7 +149,7 @@ def letters(
             --reason invalid_body --export letters.jsonl
 
     Needs no Spark. Costs two requests for each 1,000 streams, and one for each stream with dead letters. If a dead
-    letter parks its stream, the dead letters behind it wait until it is processed or discarded.
+    letter parks its stream, later dead letters of the stream wait until this one is processed or discarded.
     """
     check_file(export)
     if export is not None and export.exists():
@@ -179,7 +182,7 @@ def discard(
     dry_run: bool = flag("Write nothing, and show what would be discarded."),
     as_json: AsJson = False,
 ) -> None:
-    r"""Discard dead letters: delete their deliveries, which can never be redriven.
+    r"""Discard dead letters: delete the deliveries, which can then no longer be redriven.
 
         consistent letters discard --store sqlite:///store.db --table games \
             --reason invalid_body --older-than 30d --dry-run

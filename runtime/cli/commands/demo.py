@@ -157,7 +157,7 @@ class _Story:
         return {"outputs": _digest_of_outputs(result), "states": on_table(STATES, _digest_of_states)}
 
     def compare(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
-        """Show both digests. Raises `NotPossibleError` if they differ, or if the second run adds versions."""
+        """Show both runs' digests. Raises `NotPossibleError` if they differ, or if the second run adds versions."""
         counts = {name for name, count in self.document["second"]["counts"].items() if count}
         promises = {"only_duplicates": counts == {"duplicate", "outputs"}}
         promises |= {f"same_{name}": first[name] == second[name] for name in first}
@@ -223,7 +223,7 @@ def _write(shape: LogShape, path: Path) -> int:
 
 
 def _write_log_only(path: Path, shape: LogShape, screen: Screen) -> None:
-    """Write a log, and show how to run it. Raises `NotPossibleError` if the file exists."""
+    """Write a log, and show the command that runs it. Raises `NotPossibleError` if the file exists."""
     if path.exists():
         raise NotPossibleError(f"{path} exists: remove it, or use another --log-only.")
     written = _write(shape, path)

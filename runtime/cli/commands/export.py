@@ -30,8 +30,8 @@ def export(
         consistent export --store sqlite:///store.db --table games \
             --to games-export
 
-    `consistent import` writes them to another table of any store. The files are read back, and the export is valid only
-    if the table did not change meanwhile. Costs two requests for each 1,000 rows. An interrupted export is
+    `consistent import` writes the files to another table, in any store. The files are read back, and the export is
+    valid only if the table did not change meanwhile. Costs two requests for each 1,000 rows. An interrupted export is
     invalid: run it again from the start.
     """
     with needing("Exports need"):

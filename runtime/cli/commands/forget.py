@@ -52,10 +52,10 @@ def forget(
         consistent forget LeaderBoard 7f0c...e2 --out outcomes --dry-run \
             --store sqlite:///store.db --table games
 
-    Later messages of a forgotten object become dead letters, `forgotten`. With --restart only messages enqueued before
-    are rejected, as too_late. --documents also deletes the objects' documents. Erased data cannot be restored: an
-    SQLite file is rewritten, so that no free page or log contains it. After an interruption the objects reject
-    messages; run the command again to finish.
+    Later messages of a forgotten object become dead letters with the reason `forgotten`. With --restart, only messages
+    enqueued before the erasure are rejected, as too_late. --documents also deletes the objects' documents. Erased data
+    cannot be restored: an SQLite file is rewritten, so that no free page or log contains it. After an interruption the
+    objects reject messages; run the command again to finish.
     """
     places = require_table(states), require_table(others.place(states))
     spelled = list(dict.fromkeys(each for id_ in business_ids for each in (id_, canonical(id_))))
@@ -107,7 +107,8 @@ _Places = tuple[TablePlace, TablePlace]  # of the states, and of ids or tokens
 async def _opened(places: _Places, used: Collection[str | None] = WITH_OTHER_TABLE) -> AsyncIterator[Tables]:
     """Context manager that opens the tables of the states and of the ids or tokens.
 
-    The algorithms in `used` get the table of ids or tokens. All other algorithms get the table of the states.
+    `Tables` has one table for each algorithm in `WITH_OTHER_TABLE`: the table of ids or tokens if the algorithm is in
+    `used`, otherwise the table of the states.
     """
     async with AsyncExitStack() as stack:
         opened = {}
@@ -123,8 +124,8 @@ async def _find_traces(
 ) -> tuple[dict[str, Trace], list[str]]:
     """Return the rows of each object that exists, and the names of its documents.
 
-    Without `documents`, only the documents to which versions refer are named. Raises `BatchRefusedError` if the ids or
-    tokens of the objects are in a table other than `places` names.
+    If `documents` is None, the names are those to which versions refer. Raises `BatchRefusedError` if the ids or tokens
+    of the objects are in a table that is not in `places`.
     """
     states, other = places
     async with _opened(places) as tables:

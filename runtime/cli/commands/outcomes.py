@@ -38,13 +38,13 @@ def batches(
 
         consistent batches --store sqlite:///store.db --table games
 
-    A crashed batch stays `started`: run it again with its id to resume it. Until then its versions are not truncated,
-    and other batches fail if a message of these versions cannot be replayed. Also lists the targets to which outputs
-    were published. Costs one request for each listed batch, and one for each of its publications.
+    A crashed batch stays `started`: run it again with its id to resume it. Until it ends, its versions are not
+    truncated, and other batches fail if they cannot replay a message of these versions. Also lists the targets to which
+    outputs were published. Costs one request for each listed batch, and one for each of its publications.
 
-    --prune AGE deletes the ledger rows of batches that ended longer ago, and the records of their publications with
-    dead letters of targets. Versions and outcomes stay. The id of a pruned batch counts as new, and needs another
-    --out.
+    --prune AGE deletes the ledger rows of batches that ended longer ago, and the records of their publications,
+    including the dead letters of targets. Versions and outcomes stay. The id of a pruned batch counts as new, and needs
+    another --out.
     """
     screen = Screen(as_json)
     if prune is not None:
@@ -138,9 +138,9 @@ def _what_is_left(record: BatchRecord) -> str:
 
 
 def open_outcomes(out: str, batch_id: str | None, outcome_filter: OutcomeFilter) -> OutcomeFiles:
-    """Open the outcomes in a folder, of one batch or of all.
+    """Open the outcomes in a folder. If `batch_id` is None, open the outcomes of all batches.
 
-    Raises `NotPossibleError` if there are none, if they cannot be read, or if all batches are held back.
+    Raises `NotPossibleError` if the outcomes are missing or unreadable, or if all batches are held back.
     """
     import pyarrow as pa
 

@@ -32,7 +32,7 @@ def init(
 
         consistent init raffle
 
-    In its folder the tests pass, and `consistent run raffle.jsonl` runs the log. Never overwrites files.
+    In the new folder, the tests pass, and `consistent run raffle.jsonl` runs the log. Never overwrites files.
     """
     if not name.strip():
         raise UsageError("The project needs a name: consistent init NAME.")
@@ -75,7 +75,7 @@ def config(
     env: str | None = of_environment(),
     as_json: AsJson = False,
 ) -> None:
-    """Show the value of each option of the project, and its source.
+    """Show the value of each option of the project, and the source of the value.
 
         consistent config
         consistent config run --env prod

@@ -53,7 +53,7 @@ class Customers:
     )
 
     def settings(self) -> DeliverySettings:
-        """Return the delivery settings of the environment. If `strategy` is given, it applies to all customers instead.
+        """Return the delivery settings of the environment. If `strategy` is set, the strategy applies to all customers.
 
         Raises `UsageError` if `strategy` is at-most-once, but the environment names customers for at-least-once.
         """
@@ -86,7 +86,7 @@ class PublishTo:
     customers: Customers = field(default_factory=Customers)
 
     def find(self, batch_id: str, states: TablePlace) -> Publishing | None:
-        """Open the target. Without --publish return None, and raise `UsageError` if an option for targets is given."""
+        """Open the target, or return None without --publish. In this case, options for targets raise `UsageError`."""
         of = self.target
         if self.publish is not None:
             return find_target(self.publish, batch_id, states, of_target=of, customers=self.customers)
@@ -98,7 +98,7 @@ class PublishTo:
         return None
 
     def announced(self, batch: BatchChoices, screen: Screen) -> tuple[BatchChoices, Publishing | None]:
-        """Print how to resume the batch. Return the batch with its id, and its target, if any.
+        """Print how to resume the batch. Return the batch with its id, and the target, or None without --publish.
 
         Raises `UsageError` for an invalid target before anything is printed.
         """
@@ -130,7 +130,8 @@ def find_target(
 ) -> Publishing:
     """Open the target of a batch.
 
-    Raises `UsageError` if the target is invalid or the store itself, and `MissingExtraError` if a package is missing.
+    Raises `UsageError` if the target is invalid or is the store of `states`, and `MissingExtraError` if a package is
+    missing.
     """
     with needing("Publishing needs"):
         import runtime.publishing.runner  # noqa: F401 - fails early if missing
@@ -179,7 +180,7 @@ def load_sender(spec: str) -> Callable[..., object]:
 
 @contextmanager
 def _sending(publishing: Publishing, doing: str, progress: StepProgress) -> Iterator[None]:
-    """Context manager that announces `doing`, batch and target. Appends to a `TargetError` how to resume."""
+    """Context manager that prints `doing`, batch and target, and appends how to resume to a `TargetError`."""
     tell_of_keys(publishing)
     target = publishing.target
     progress.step(f"{doing} batch {publishing.batch_id} to {target.name}, {target.promise}")
@@ -223,7 +224,7 @@ def publish_done(target: Publishing | None, done: CarriedOut, screen: Screen) ->
 
 
 def tell_of_keys(publishing: Publishing) -> None:
-    """Warn if the delivery keys are in a Redis that might lose them. Raises `UsageError` if Redis does not answer."""
+    """Warn if Redis stores the delivery keys and might lose them. Raises `UsageError` if Redis does not answer."""
     from runtime.publishing.last_hop import weaknesses
 
     for remark in asyncio.run(weaknesses(publishing.of_target.keys, publishing.of_target.keys_table)):
@@ -348,8 +349,8 @@ class _Asked:
     ) -> tuple[list[dict[str, Any]], int]:
         """Call `work` for each batch. Return the results, and the number of skipped batches.
 
-        A batch is skipped if its outcomes are missing, or if it must not be published. With `is_one`, it raises
-        instead.
+        A batch is skipped if its outcomes are missing, or if it must not be published. If `is_one` is set, the
+        error is raised instead.
         """
         documents, missing = [], 0
         with scan.working(f"Stopped. {_RESUMED}") if scan.place and found else nullcontext() as on_spark:
@@ -402,9 +403,9 @@ def publish(
     customer and message. Outputs of a business object are sent in order.
 
     Without --batch it publishes all outputs that the target lacks, batch by batch. An interrupted command resumes when
-    it is run again; several at once share the work. An output that the target rejects permanently becomes a dead letter
-    and does not affect the others: --letters lists these, --redrive sends them again. Reads the outcomes once. With
-    --master or --remote, the workers of Spark read and send.
+    it is run again; several running at once share the work. An output that the target rejects permanently becomes a
+    dead letter and does not affect the others: --letters lists dead letters, --redrive sends them again. Reads the
+    outcomes once. With --master or --remote, the workers of Spark read and send.
     """
     screen = Screen(as_json)
     if letters + redrive + bool(scan.place) > 1:

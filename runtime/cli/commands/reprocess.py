@@ -66,7 +66,7 @@ def reprocess(
     limit: Limit = 10,
     as_json: AsJson = False,
 ) -> None:
-    r"""Handle the history of a table again with other handlers, into a second table, and report what differs.
+    r"""Handle the history of a table again with other handlers, into a second table, and report the differences.
 
         consistent reprocess --app fair:app --messages log.parquet \
             --store sqlite:///store.db --table games --into games2 --out again
@@ -143,14 +143,14 @@ def switch(
     table: str | None = option_of(TablePlace, "table", default=None, group=""),
     as_json: AsJson = False,
 ) -> None:
-    r"""Use a reprocessed table instead of the first one.
+    r"""Use a reprocessed table instead of the original.
 
         consistent switch games games2 --store sqlite:///store.db
 
     Batches, streams, consumers and commands that name TABLE use TABLE2 from their next start on. Dead letters,
     policies, batches and all equal objects are copied first; then one conditional write switches. The switch is
     rejected while a batch of either table is open, and if TABLE has messages that were not reprocessed. Stop consumers
-    before, and restart them.
+    first, and restart them afterwards.
 
         consistent switch games2 games --store sqlite:///store.db
 
@@ -193,8 +193,8 @@ def fork(
         consistent fork LeaderBoard 7f0c...e2 --at 3 --into trial \
             --store sqlite:///store.db --table games
 
-    Use it with `consistent run --table TABLE2`, `show` and `explore`. `runtime.fork` does the same in Python. The first
-    table is not changed. Reads the object with one request for each 1,000 runs.
+    Use the copy with `consistent run --table TABLE2`, `show` and `explore`. `runtime.fork` does the same in Python. The
+    first table is not changed. Reads the object with one request for each 1,000 runs.
     """
     if (case is None) is not (messages == ""):
         raise UsageError("--case and --messages must be used together.")
@@ -217,7 +217,7 @@ def fork(
 
 
 def _case(handler: str, business_id: str, version: Version, logs: Sequence[str]) -> dict[str, Any]:
-    """Return a version in the form of `HandlerSpec.from_export`. Reads the body of its message from `logs`.
+    """Return a version as `HandlerSpec.from_export` takes it. Reads the body of the version's message from `logs`.
 
     Raises `LogError` if no log contains the message.
     """

@@ -103,7 +103,7 @@ def run(
 
     A delivery that cannot be handled becomes a dead letter with its reason and does not affect other messages. The exit
     code is still 0, or 3 with more than --max-dead-letters. A stopped batch resumes when it is run again with its id:
-    keep the log until it ends.
+    keep the log until the batch ends.
 
         consistent run --app samples.shooting_range:app --algorithm outbox \
             --unfinished 1h --cascade --out outcomes \
@@ -211,7 +211,7 @@ def stream(
     another checkpoint under its name is rejected. With --publish URL, each epoch is published before the next one
     begins.
 
-    Ends with Ctrl-C, or with --available-now by itself.
+    Ends on Ctrl-C or, with --available-now, when all available messages are handled.
     """
     loaded = load_app(app)
     limit = None if max_dead_letters is None else str(max_dead_letters)
@@ -250,7 +250,7 @@ def stream(
 def _publisher(
     publish: PublishTo, states: TablePlace, query: str, screen: Screen, metrics: Metrics
 ) -> PublishEpoch | None:
-    """Return the function that publishes an epoch, or None without --publish. Raises `UsageError` for a bad target."""
+    """Return the function that publishes an epoch, or None without --publish. An invalid target raises `UsageError`."""
     found = publish.find(query, states)
     if found is None:
         return None

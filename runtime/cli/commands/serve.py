@@ -1,4 +1,4 @@
-"""`consistent serve`: handle the messages of a live queue as they come, without Spark."""
+"""`consistent serve`: handle the messages of a live queue as they arrive, without Spark."""
 
 import asyncio
 import logging
@@ -42,16 +42,17 @@ def serve(
     options: ServeOptions,
     as_json: AsJson = False,
 ) -> None:
-    r"""Handle the messages of a queue one by one, and acknowledge each once its outputs are published.
+    r"""Handle the messages of a queue as they arrive, and acknowledge each once its outputs are published.
 
         consistent serve --app samples.shooting_range:app \
             --from "kafka://localhost:9092/shots?group=range" \
             --publish kafka://localhost:9092 \
             --store sqlite:///store.db --table games
 
-    Messages of a business object are handled in order, several in one transaction, and different objects concurrently.
-    A rejected message becomes a dead letter of the table, and is acknowledged. SIGTERM or Ctrl-C finishes messages in
-    progress and exits with 0. After a kill, unacknowledged messages are redelivered.
+    Messages of one business object are handled in order, and waiting ones are stored in one transaction. Different
+    objects are handled concurrently. A rejected message becomes a dead letter of the table, and is acknowledged.
+    SIGTERM or Ctrl-C finishes messages in progress and exits with 0. After a kill, unacknowledged messages are
+    redelivered.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(Lines("%(asctime)s %(levelname)s %(message)s"))

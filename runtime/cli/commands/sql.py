@@ -52,7 +52,7 @@ class RowFilter:
     )
 
     def requests(self) -> dict[TableKind, Request]:
-        """Return what to read of each kind of table, according to the options."""
+        """Return a request for each kind of table, restricted to the rows that the options select."""
         from runtime.tables.reader import Request, TableKind, moment
         from runtime.tables.streams import StreamQuery
 
@@ -91,7 +91,8 @@ def sql(
         consistent sql @window --store sqlite:///store.db --table games
 
     Shows for each handler the number of truncated objects, and the enqueued_at after which all duplicates are
-    recognised: in all objects, and in 99, 90 and 50 % of the truncated ones. `consistent show` shows it for one object.
+    recognised: in all objects, and in 99, 90 and 50 % of the truncated ones. `consistent show` shows this time for one
+    object.
 
         consistent sql @stats --store sqlite:///store.db --table games --csv
 

@@ -58,7 +58,7 @@ class PolicyOptions:
     hold: bool = flag("With --policy set: prevent any truncation until --policy remove --hold.", is_rare=True)
 
     def carry_out(self, states: TablePlace, choices: TruncationChoices, screen: Screen, *, yes: bool) -> bool:
-        """Set, list or remove policies if --policy was given, and return whether it was.
+        """Set, list or remove policies if --policy was given. Return whether --policy was given.
 
         Raises `UsageError` for contradictory options, and if there is no policy to remove.
         """
@@ -185,7 +185,7 @@ def describe_truncation(counts: Sequence[TruncatedCount], requests: int, *, dry_
 
 
 def parts_of_truncation(described: Mapping[str, Any]) -> Parts:
-    """Yield the human-readable parts of a truncation in its JSON form."""
+    """Yield the human-readable parts of the report of a truncation. `described` is the JSON form of the report."""
     if not described["streams"]:
         yield "The table has no streams to truncate."
         return
@@ -311,7 +311,7 @@ def _forget(
 
 @dataclass(frozen=True)
 class CleanUpOptions(ScanOptions):
-    """Where clean-up runs: versions are always truncated on Spark, ids are deleted in this process or on Spark."""
+    """Where clean-up runs: versions are always truncated on Spark; ids are deleted in this process or on Spark."""
 
     GROUP: ClassVar[str | None] = "spark"
 
@@ -363,14 +363,14 @@ def truncate(
     A version is deleted only if all given rules allow it. These stay: the newest run of each stream, versions of
     unpublished batches, versions younger than 24h, and versions needed by a dead letter. The newest state is never
     deleted. A redelivered message whose version was truncated is too_late. Versions of single messages with outputs
-    stay until their consumer acknowledges them, or --acknowledged-after asserts it. --export first writes versions and
-    dead letters to files, and reads them back.
+    stay until the consumer acknowledges the messages, or --acknowledged-after asserts this. --export first writes
+    versions and dead letters to files, and reads them back.
 
         consistent truncate --policy set --handler ShootingRange \
             --older-than 90d --store sqlite:///store.db --table games
 
-    Without rules, the policies of the table apply: that of the stream, otherwise of its handler, otherwise of the
-    table. Held streams are never truncated, whatever rules are given.
+    Without rules, the policies of the table apply: the policy of the stream, otherwise of the handler, otherwise of
+    the table. Held streams are never truncated, whatever rules are given.
 
     --documents also deletes documents of attempts that never committed a version: of single messages after
     --dead-after, of batches after they are published or abandoned.
@@ -378,7 +378,7 @@ def truncate(
         consistent truncate --app samples.shooting_range:app --algorithm outbox \
             --older-than 7d --dry-run --store sqlite:///store.db --table games
 
-    With an outbox it deletes ids of messages processed before --older-than, never those of unfinished ones. A later
+    With an outbox it deletes ids of messages processed before --older-than, except for unfinished messages. A later
     copy of such a message is processed again, unnoticed: keep ids for longer than copies may be delivered.
 
     Only one truncation of a table runs at a time. After an interruption, run it again to finish.

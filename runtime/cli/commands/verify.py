@@ -140,7 +140,7 @@ _DIFFERENT = [verdict for verdict in Verdict if verdict.is_difference]
 
 
 def _total(counts: Sequence[VerdictCount], *verdicts: Verdict) -> int:
-    """Return the number of deliveries with one of the verdicts or, without verdicts, of all deliveries."""
+    """Return the number of deliveries with one of the verdicts, or of all deliveries if no verdict is given."""
     return sum(each.deliveries for each in counts if each.verdict in (verdicts or Verdict))
 
 

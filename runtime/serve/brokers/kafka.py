@@ -209,7 +209,10 @@ class KafkaSettlement(Settlement):
             self._own["transaction.timeout.ms"] = given.get("transaction.timeout.ms", _TRANSACTION_MS)
 
     async def settle(self, outputs: Sequence[CommittedOutput], received: Sequence[Received]) -> None:
-        """Send outputs, and commit the offsets of deliveries, in one transaction if the source is the same cluster."""
+        """Send outputs and commit the offsets of deliveries, in one transaction if the source is the same cluster.
+
+        For another source, send the outputs first, and then acknowledge the deliveries.
+        """
         if self._group is None or not outputs:
             await super().settle(outputs, received)
         else:

@@ -275,7 +275,7 @@ _IN_SPARK = {
 
 
 def _type_in_spark(type_: pa.DataType) -> pa.DataType:
-    """Return a type that Spark supports and that holds all valid values, also within nested types."""
+    """Return a type that Spark supports and that holds all valid values of a type. Nested types are converted too."""
     if pa.types.is_timestamp(type_):
         return pa.timestamp("us", type_.tz)
     if pa.types.is_struct(type_):
