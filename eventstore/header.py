@@ -107,7 +107,7 @@ class Include(Operation):
 
 
 class _Amount(Enum):
-    """The net effect of several changes of a row, if no verb expresses it."""
+    """The net effect of several changes of a row, if it is not a `Verb`."""
 
     UNTOUCHED = "untouched"
     UNDONE = "inserted and deleted"
@@ -200,8 +200,9 @@ class EventData:
 class RecordedEvent:
     """An event of a stream. Versions count from 1 without gaps.
 
-    Events are equal if their versions and properties are. Only a write and a read with `ids=True` set `id`. Only a read
-    sets `time`, the time of the write by the clock of the service or of the machine. `etag` never changes.
+    Events are equal if their versions and properties are. `id` is set only on events returned by a write, or by a read
+    with `ids=True`. `time` is set only on events that were read. It is the time of the write, by the clock of the
+    service or of the machine. `etag` never changes.
     """
 
     version: int
@@ -333,7 +334,8 @@ def header_operation(
 ) -> Operation:
     """Return the operation that writes the header with a new version and the stream's new properties `own`.
 
-    If `own` is None, the stream keeps its properties. With `keep`, the operation then changes only the version.
+    If `own` is None, the stream keeps its properties. If `keep` is also set, only the version of an existing header
+    is written.
     """
     row_key = stream.partition.header
     if stream.etag is None:

@@ -42,7 +42,7 @@ _known_names: dict[str, int] = {}
 
 
 def refusal(operation: Operation, index: int, stored: str | None) -> errors.RowError | None:
-    """Return the error of an operation, or None if it is permitted. `stored` is the row's ETag, None without a row."""
+    """Return the error of a refused operation, or None. `stored` is the ETag of the row, None if there is no row."""
     if stored is None:
         return errors.RowNotFoundError(operation.row_key, index) if operation.verb in CONDITIONAL else None
     if operation.verb is Verb.INSERT:
@@ -52,7 +52,7 @@ def refusal(operation: Operation, index: int, stored: str | None) -> errors.RowE
 
 
 def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[str, Value]]:
-    """Validate a transaction. Return the properties to store for each operation: copies with UTC times, without None.
+    """Validate a transaction. Return a copy of each operation's properties, with times in UTC and without None values.
 
     Raises `PayloadTooLargeError` if a limit is exceeded, and `ValueError` or `TypeError` for an invalid operation.
     """

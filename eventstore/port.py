@@ -425,7 +425,7 @@ class InterceptedTable(Table):
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that uses only stores of process or machine scope, and return its result.
 
-    Raises `RuntimeError` if the coroutine suspends, as it then needs an event loop.
+    Raises `RuntimeError` if the coroutine suspends, which requires an event loop.
     """
     try:
         coroutine.send(None)

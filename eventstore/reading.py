@@ -25,7 +25,10 @@ ReaderT = TypeVar("ReaderT", bound="Reader[Any]")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The names of the properties to read: of events, of the header, and of both (`query`). None selects all."""
+    """The names of the properties to select from events and from the header. None selects all.
+
+    `query` names all properties that a table query for both has to read.
+    """
 
     events: frozenset[str] | None
     header: frozenset[str] | None
@@ -168,7 +171,10 @@ READ_ATTEMPTS = 8
 
 
 class _ChangedMeanwhileError(Exception):
-    """Raised to restart a read. Its arguments are the header's ETag and the missing version, or None and 0."""
+    """Raised to restart a read.
+
+    The arguments are the header's ETag and the version of the missing event, or None and 0 if the header has changed.
+    """
 
 
 def _repeated(

@@ -67,7 +67,7 @@ class Stream(StreamValue):
     async def try_open_with(
         cls, partition: Partition, last: str, *, select: Sequence[str], header: Sequence[str]
     ) -> tuple[Stream, tuple[Row, ...]] | None:
-        """Read the header and the included rows after it, up to the row key `last`. Return None if there is no stream.
+        """Read the header and the rows that sort after it, up to the row key `last`. Return None if there is no stream.
 
         A `last` that sorts before `SS-SE-` excludes events. `header` names the stream properties to read, and `select`
         those of the rows. Costs one request per 1,000 rows, and one more if there are several pages. Raises
@@ -93,8 +93,8 @@ class Stream(StreamValue):
     ) -> reading.StreamWriteResult[Stream]:
         """Append events in one transaction with their includes and, if given, new stream properties.
 
-        `target` is a stream, or a partition together with `expected_version`, 0 for a stream that does not exist. Costs
-        one request. A partition with another expectation costs one more request, and each conflict with
+        `target` is a stream, or a partition together with `expected_version`, 0 if the stream does not exist. Costs one
+        request, and one more for a partition unless 0 or `NO_STREAM` is expected. Each conflict with
         `ExpectedVersion.ANY` or `EXISTS` costs two more.
 
         A write with `idempotent=True` may be repeated: if its events are already stored at these versions, byte for
@@ -233,8 +233,8 @@ class Stream(StreamValue):
         """Delete all events before `first_version`, and replace the stream's properties if given.
 
         The first transaction moves the low watermark and changes the `includes`, so a crash leaves a readable stream.
-        Truncating again deletes the rest. Ids of deleted events can be used again. Costs two requests, and one more
-        per 99 rows. Passing `rows` from `eventstore.writing.rows_to_cut` saves the first two requests.
+        Calling `truncate` again then deletes the remaining events. Ids of deleted events can be used again. Costs two
+        requests, which passing `rows` from `eventstore.writing.rows_to_cut` saves, and one more per 99 rows.
 
         Raises `ConcurrencyConflictError` if the stream has changed.
         """
@@ -316,7 +316,10 @@ async def split_streams(table: Table, parts: int, prefix: str = "") -> list[KeyR
 
 
 async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> list[KeyRange]:
-    """Return at most `parts` ranges that divide partition keys, in any order, about evenly. Holds 64 keys per range."""
+    """Return at most `parts` ranges that divide partition keys about evenly. The keys need not be sorted.
+
+    Keeps at most 64 keys per range in memory.
+    """
     if parts < 1:
         raise ValueError(f"Streams are split into at least one range, not into {parts}.")
     _, sample = await _sample(keys, parts * _SAMPLES_OF_A_PART)

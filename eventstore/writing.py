@@ -25,8 +25,8 @@ _STREAM_ROW = re.compile(r"(.*\|)?SS-(HEAD$|SE-|UID-)", re.DOTALL)
 class ExpectedVersion(Enum):
     """The expected state of a stream, as an alternative to its version.
 
-    `ANY`: the stream may exist or not. `EXISTS`: it exists. `EMPTY`: it exists, without events. `NO_STREAM`: it does
-    not exist, which version 0 says too.
+    `ANY`: the stream may exist or not. `EXISTS`: it exists. `EMPTY`: it exists and has no events. `NO_STREAM`: it does
+    not exist, the same as version 0.
     """
 
     ANY = "any"
@@ -90,7 +90,10 @@ class Draft:
 
 
 def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tuple[Include, ...]:
-    """Return all includes of a write, combined into one per row. Raises `ValueError` for a row of a stream itself."""
+    """Return all includes of a write, combined into one per row.
+
+    Raises `ValueError` for a row that belongs to a stream: a header, event or event id.
+    """
     all_ = (*[include for event in events for include in event.includes], *includes)
     for include in all_:
         if _STREAM_ROW.match(include.row_key):
@@ -117,7 +120,7 @@ async def transact(partition: Partition, operations: Sequence[Operation]) -> tup
 
 
 async def set_properties(stream: StreamT, own: Properties, includes: Iterable[Include]) -> StreamT:
-    """Replace the properties of a stream by `own`, and write the included rows. Return the updated stream."""
+    """Set the properties of a stream to `own`, and write the included rows. Return the updated stream."""
     head = header.header_operation(stream, stream.version, own)
     (etag, *_) = await transact(stream.partition, [head, *all_includes((), includes)])
     return header.stream_written(stream, etag, stream.version, own)
@@ -160,7 +163,7 @@ async def _append_to(draft: Draft, stream: StreamT) -> StreamWriteResult[StreamT
 
 
 async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> StreamT:
-    """Return the stream to write to. Costs one request, or none if no stream is expected: the write will check that.
+    """Return the stream to write to. Costs one request, or none if the stream should not exist: the write checks this.
 
     Raises `ConcurrencyConflictError` if the expectation does not hold.
     """
@@ -260,7 +263,7 @@ async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
 
 
 async def _rows_below(partition: Partition, version: int) -> list[str]:
-    """Return the row keys of the events before `version` and of the rows of their ids, even if left by a crash."""
+    """Return the row keys of the events before `version` and of their ids, including rows that a crash left behind."""
     events = await _event_rows(partition, 1, version - 1, ())
     return [row.row_key for row in events] + await _ids_below(partition, version)
 
@@ -284,7 +287,7 @@ async def truncate(
 ) -> StreamT:
     """Delete the events before `first_version`, and return the stream. The first transaction changes `includes`.
 
-    `properties` replaces the stream's properties, None keeps them. `rows` is the result of `rows_to_cut` for the same
+    If `properties` is None, the stream keeps its properties. `rows` is the result of `rows_to_cut` for the same
     arguments. If `rows` is None, the rows to delete are looked up.
     """
     partition, etag = stream.partition, stream.etag
@@ -312,7 +315,7 @@ async def truncate(
 
 
 async def delete(target: StreamValue) -> None:
-    """Replace the header by a tombstone, then delete all events and ids.
+    """Replace the header with a tombstone, then delete all events and ids.
 
     If `target` has no ETag, its current header is read, and an interrupted deletion is completed.
     """
@@ -335,9 +338,10 @@ async def _delete(
     doomed: Sequence[str],
     included: Sequence[Operation] = (),
 ) -> str:
-    """Change the header and the included rows, and delete rows, 99 per transaction. Return the header's last ETag.
+    """Delete the `doomed` rows in transactions of up to 99 changes. Return the header's last ETag.
 
-    `head` is the header's operation in the first transaction. Later transactions merge `mark` into the header.
+    The first transaction also runs `head`, which changes the header, and the `included` operations. The others merge
+    `mark` into the header.
     """
     deletions = [Operation.delete(row_key) for row_key in doomed]
     room = _CHANGES - len(included)

@@ -173,7 +173,7 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
 def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tuple[str, ...], KeyKind]:
     """Return the JSON path of the field that `by` names, and the kind of business id in the field.
 
-    Raises `AppError` if the field cannot hold a business id. The message begins with `where`, the name of the method.
+    Raises `AppError` if the field cannot hold a business id. The error text begins with `where`, the method's name.
     """
     model: Any = message_type
     wire: list[str] = []
@@ -327,7 +327,7 @@ def settle(  # noqa: PLR0917 - called for each message: by position, which is fa
     """Check the return value of a method. Return the next state as storage will return it, and its JSON.
 
     `values` are the fields of `state` before the call, and `before` is its JSON. Raises `InputStateChangedError` if the
-    method mutated `state`, `CodecError` for an invalid next state, and `context.exceeded` if it is an error.
+    method mutated `state`, `CodecError` for an invalid next state, and the error in `context.exceeded` if there is one.
     """
     codec, plain = handler.codec, handler.codec.plain
     if context.exceeded is not None:  # the handler may have caught the error

@@ -166,7 +166,10 @@ _MAX_REMEMBERED = 1000
 
 
 class Plain:
-    """Tests without decoding whether a plain model decodes to itself. Its fields are bool, int, float, str or None."""
+    """Tests, without decoding, whether the JSON of a plain model decodes to an equal model.
+
+    The fields of a plain model are bool, int, float, str or None.
+    """
 
     __slots__ = ("_fields", "_max_bytes", "_names", "_shapes", "_types")
 
@@ -293,9 +296,9 @@ def _may_be_odd(part: Any, config: ConfigDict) -> bool:  # noqa: ANN401 - a type
 def _find_odd(
     model_type: type[BaseModel], models: Collection[type[BaseModel]], parts: set[Any]
 ) -> dict[type, tuple[int, tuple[str, ...]]]:
-    """Return, by model, the number of its fields and the names of those whose values JSON may change.
+    """Return, for each model, the number of its fields and the names of the fields whose values JSON may change.
 
-    The dict is empty if JSON may change any field.
+    The dict is empty if any field might change, whatever its type.
     """
     enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
     if (

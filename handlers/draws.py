@@ -36,7 +36,7 @@ _FEW = 5
 
 
 class Seed:
-    """The source of all draws for one message in one handler. `key` is the secret of keyed draws, None: plain draws."""
+    """The source of all draws for one message in one handler. `key` is the secret, None for draws without a secret."""
 
     __slots__ = ("_key", "_prefix")  # one for each message
 

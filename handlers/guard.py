@@ -149,7 +149,7 @@ _date, _datetime = (
 
 
 class _Proxy(type):
-    """The metaclass of proxies. A proxy passes for the class `original` in comparisons and type checks."""
+    """The metaclass of proxies. In comparisons and type checks, a proxy behaves like the class `original`."""
 
     original: type
 
@@ -166,12 +166,12 @@ class _Proxy(type):
         return hash(cls.original)
 
     def live(cls) -> Any:  # noqa: ANN401 - a class like the original
-        """Return the class that the module `datetime` holds now, such as a test's class with a frozen clock."""
+        """Return the class in the module `datetime`, which a test may have replaced to freeze the clock."""
         return _holds[cls.original.__name__]
 
 
 class _Constructor(metaclass=_Proxy):
-    """The base of proxies. A proxy has no instances: a call, or validation by pydantic, gives one of the original."""
+    """The base of proxies. Calling a proxy, or validating with pydantic, gives an instance of the original class."""
 
     def __new__(cls, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own, of no subclass
         return cls.live()(*args, **named)
@@ -240,7 +240,7 @@ class GuardedModule(ModuleType):
 
 @functools.cache
 def _guard_process() -> None:
-    """Guard modules and classes of nondeterministic functions, and listen to audit events, once in this process."""
+    """Install the guards of modules and classes, and an audit hook. Only the first call in a process does so."""
     for module in {name for name, _ in _guards}:
         importlib.import_module(module).__class__ = GuardedModule
     for name in ("__getitem__", "__iter__", "__len__"):
@@ -356,7 +356,10 @@ def _guard_routes(definition: HandlerDefinition) -> None:
 
 
 def _guard_method(method: Callable[..., Any], before: Callable[[], None]) -> Callable[..., Any]:
-    """Return the method under guard. Each call runs `before`, and raises the first violation even if it was caught."""
+    """Return a function that runs `before`, then the method under guard.
+
+    It raises the first violation, even if the method caught the error.
+    """
 
     @functools.wraps(method)
     def run(state: Any, message: Any, context: Any) -> Any:  # noqa: ANN401 - a handler's own

@@ -15,7 +15,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def stable_name(name: str, owner: str) -> str:
-    """Return `name`. Raises `AppError`, which names `owner`, if the name is invalid in keys and on the wire."""
+    """Return `name`. Raises `AppError`, which mentions `owner`, if the name cannot be used in keys and on the wire."""
     if not NAME.fullmatch(name):
         raise AppError(f"{owner} is named {name!r}: use ASCII letters, digits and _, and no digit first.")
     return name

@@ -190,7 +190,7 @@ class Client:
         )
 
     async def get(self, path: str) -> Answer:
-        """Send a GET. Raises `StoreUnavailableError` without an answer, and `StoreUrlError` for refused credentials."""
+        """Send a GET. Raises `StoreUnavailableError` if it fails, and `StoreUrlError` if credentials are refused."""
         request = HttpRequest("GET", self._account.endpoint + path, headers=_REQUEST_HEADERS)
         return await self._send(request, writes=False)
 
@@ -254,7 +254,7 @@ class Client:
 
 
 class _Transport(AioHttpTransport):  # type: ignore[misc]  # loaded late, so it shows no type
-    """Reads responses completely, so that a truncated response is a failure, which the client retries."""
+    """Reads each response completely before returning it, so that the client retries if the response is truncated."""
 
     async def send(self, request: HttpRequest, **options: object) -> AsyncHttpResponse:
         answer: AsyncHttpResponse = await super().send(request, **{**options, "stream": False})
@@ -262,7 +262,7 @@ class _Transport(AioHttpTransport):  # type: ignore[misc]  # loaded late, so it 
 
 
 class _Pieces:
-    """Yields a large body in pieces. Unlike a file, it can be sent again."""
+    """A large request body that is sent in pieces. Unlike a generator, it can be sent again in a retry."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -278,7 +278,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=F
 
 
 def encode(partition_key: str, row_key: str, properties: Mapping[str, Value]) -> str:
-    """Return the JSON of a row with these escaped keys."""
+    """Return the JSON of a row. Both keys must already be escaped."""
     entity: dict[str, Any] = {"PartitionKey": partition_key, "RowKey": row_key}
     for name, value in properties.items():
         encoded = _ENCODERS.get(type(value))
@@ -380,7 +380,7 @@ _ALONE_BYTES = 256 * 1024  # the largest row that is sent as a plain request
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The service's refusal of a request, with the index of the operation if known."""
+    """The service's refusal of a request. `index` is the position of the refused operation, None if unknown."""
 
     status: int
     code: str
@@ -427,12 +427,12 @@ def _row_url(table_url: str, partition_key: str, row_key: str) -> str:
 
 
 def _condition(etag: str) -> str:
-    """Return the ETag to send. An ETag that is not in the service's format is replaced by one that no row has."""
+    """Return `etag` or, if it is not in the service's format, an ETag that no row has."""
     return etag if etag == ANY_ETAG or _SERVICE_ETAG.fullmatch(etag) else _NO_ETAG
 
 
 def etags_or_refusal(answer: bytes, count: int) -> tuple[str, ...] | Refusal:
-    """Return the new ETags in the response to `count` operations ("" for a deletion), or the refusal of one."""
+    """Return the new ETag of each operation ("" for a deletion), or the refusal that the response contains."""
     parts = answer.split(b"HTTP/1.1 ")[1:]
     for part in parts:
         status = int(part[:3])
@@ -527,7 +527,10 @@ class AzureTable(port.RangeTable):
     async def _send_alone(
         self, partition_key: str, row_key: str, operation: Operation, properties: dict[str, Value]
     ) -> str | None:
-        """Send one operation as a plain, cheaper request. Return the new ETag, or None if it needs a transaction."""
+        """Send one operation without a transaction, which is cheaper. Return the new ETag.
+
+        Sends nothing and returns None if the operation needs a transaction.
+        """
         # Inserts and merges with an ETag qualify: aiohttp does not resend POST and PATCH by itself, and if the client
         # retries one, it conflicts with itself.
         path, headers = f"/{self.name}", {"Content-Type": "application/json"}

@@ -164,7 +164,10 @@ def open_memory(url: str) -> MemoryStore:
 
 
 def _page(rows: Sequence[tuple[str, Row]], select: Sequence[str] | None) -> Page:
-    """Return the first page of the rows, with selected properties. Its continuation is the key of the next row."""
+    """Return the first page of the rows, with only the selected properties.
+
+    The continuation is the key of the row after the page.
+    """
     following = rows[PAGE_SIZE][0] if len(rows) > PAGE_SIZE else None
     return Page(tuple([_read(row, select) for _, row in rows[:PAGE_SIZE]]), following)
 

@@ -64,7 +64,7 @@ _UNAVAILABLE_CLASSES = frozenset({"08", "25", "40", "53", "55", "57", "58", "XX"
 
 
 class _Statements:
-    """The SQL statements for one table. A change that changes no row divides by zero, which aborts its transaction."""
+    """The SQL statements for one table. An update or deletion of no row divides by zero, to abort its transaction."""
 
     def __init__(self, schema: str | None, name: str) -> None:
         self.name = Identifier(schema, name) if schema else Identifier(name)
@@ -185,7 +185,7 @@ class _NotCommittedError(Exception):
 
 
 class _LoopPool:
-    """The connections of one event loop, and the queue of its transactions to commit."""
+    """The connections of one event loop, and its transactions that wait to be committed."""
 
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
@@ -198,7 +198,7 @@ class _LoopPool:
         self._is_closed = False
 
     async def project(self, sql: _Statements, bounds: Sequence[str]) -> list[StoredRow]:
-        """Read rows with only the first bytes of large parts. Reads begun in one step of the loop share a statement."""
+        """Read rows with only the first bytes of large parts. Concurrent reads are combined into one statement."""
         read: _Read = bounds, asyncio.get_running_loop().create_future()
         reads = self._reads.setdefault(sql, [])
         reads.append(read)
@@ -240,7 +240,7 @@ class _LoopPool:
                 await connection.execute(statement)
 
     async def rewrite(self, sql: Composed, name: str) -> str:
-        """Rewrite a table, without a time limit. Return the reason why deleted rows may remain, "" if none do."""
+        """Rewrite a table, without a time limit. Return the reason if it may still hold deleted rows, otherwise ""."""
         notices: list[str] = []
         connection = await self._connect()
         connection.add_notice_handler(
@@ -343,7 +343,7 @@ class _LoopPool:
             await asyncio.gather(*map(self._commit_in_turn, alone.values()))
 
     async def _commit_together(self, group: Sequence[_Waiting]) -> None:
-        """Commit a group of transactions at once. If that is rolled back, set no results: the caller commits each."""
+        """Commit a group of transactions together. If the group is rolled back, the caller must commit each alone."""
         try:
             await self._send([(changes, {}) for changes, _ in group])
         except StoreUnavailableError as error:
@@ -472,7 +472,7 @@ class PostgresTable(row_format.SqlTable):
         return await self._store.session().commit(_Changes(self._sql, partition_key, operations))
 
     async def barrier(self) -> None:
-        """No-op: a commit is durable once answered. `open` rejects a server that answers earlier."""
+        """No-op: a commit is durable when the server answers. `open` rejects a server that answers earlier."""
 
     async def scrub(self) -> None:
         """Rewrite the table without deleted rows. The write-ahead log and backups keep them until recycled."""
@@ -597,7 +597,7 @@ class PostgresStore(port.Store):
         return self._pools.get()
 
     def not_connected(self, error: psycopg.Error) -> EventStoreError:
-        """Return the error for a connection that failed. libpq describes the reason as text only."""
+        """Return the error for a failed connection attempt. The reason is parsed from libpq's message."""
         _, _, reason = str(error).partition("FATAL:")
         reason = reason.splitlines()[0].strip() if reason else ""
         if _WRONG_URL.search(reason):

@@ -88,9 +88,10 @@ def unpack(small: bytes, large: bytes | None) -> dict[str, Value]:
 def unpack_some(
     select: Sequence[str], read_large: Callable[[Any, int], bytes], small: bytes, along: object
 ) -> dict[str, Value]:
-    """Return the selected properties. `read_large(along, n)` returns the first `n` bytes of the large part.
+    """Return the selected properties of a row.
 
-    `along` was read instead of the large part: its beginning, its location or the whole.
+    `read_large(along, n)` returns the first `n` bytes of the large part. `along` is the large part, its beginning, or
+    the id of its row, depending on the statement that read the row.
     """
     properties, lengths = unpack_small(small)
     end = needed = 0
@@ -188,7 +189,7 @@ class SqlTable(port.RangeTable):
         return await self.read(kind, (key, low, high) if kind == "scan" else (high, low, low_row), select)
 
     async def read(self, kind: PageKind, bounds: Bounds, select: Sequence[str] | None) -> Page:
-        """Read a page with the statement of this kind. `bounds` are its parameters."""
+        """Read a page with the SQL statement for `kind`. `bounds` are the parameters of the statement."""
         raise NotImplementedError
 
 
@@ -219,7 +220,7 @@ def read_page(
 def read_row(bounds: Sequence[str], row: StoredRow, decode: Decode = unpack) -> Row:
     """Decode a row. Raises `DamagedRowError` if the row is corrupt.
 
-    A row of a query has no partition key: its partition key is the first of `bounds`.
+    If the row contains no partition key, as in a query, the first of `bounds` is its partition key.
     """
     keys, etag, written, small, large = row
     partition, _, key = keys.rpartition(BETWEEN_KEYS)
@@ -248,7 +249,10 @@ _MAX_BYTES = 64 * 2**10  # larger rows are not compressed; decompression allocat
 
 
 def kind_of(partition: str, row: str) -> str:
-    """Return the kind of a row: its partition key up to the first hyphen, and its row key. Kinds share a dictionary."""
+    """Return the kind of a row: its partition key up to the first hyphen, and its row key.
+
+    Rows of the same kind are compressed with the same dictionary.
+    """
     return f"{partition.partition('-')[0]}/{row}"
 
 
@@ -307,12 +311,15 @@ class Dictionary:
         return self._decompress(compressed[2:], max_output_size=_MAX_BYTES)
 
     def is_stale(self, compressed: Sequence[bytes]) -> bool:
-        """Return whether rows compress much worse than the samples did. If so, train a new dictionary."""
+        """Return whether rows compress much worse than the samples did, so that a new dictionary is needed."""
         return sum(map(len, compressed)) > _GROWTH * self.size * len(compressed)
 
 
 class Dictionaries:
-    """The zstandard dictionaries of one table: by the number that rows contain, and the newest of each kind of row."""
+    """The zstandard dictionaries of one table.
+
+    Compressed rows contain the number of their dictionary. New rows use the newest dictionary of their kind.
+    """
 
     def __init__(self, stored: Iterable[Dictionary] = ()) -> None:
         self.by_number: dict[int, Dictionary] = {}

@@ -234,7 +234,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _leave_connections_alone() -> None:
-    """Keep inherited connections open in a forked child."""
+    """Never close inherited connections in a forked child."""
     # If the child closed one, even at exit, locks of the parent would be released. A leaked reference prevents that.
     import ctypes  # noqa: PLC0415 - forks are rare
 
@@ -466,10 +466,10 @@ class SqliteTable(row_format.SqlTable):
     def _attempt_together(
         self, checked: Sequence[Changes | Exception], connection: SqliteConnection
     ) -> list[port.TransactionResult] | None:
-        """Run many transactions of one insert or replacement in few statements. Return their results.
+        """Run many transactions, each a single insert or replacement, in a few statements. Return their results.
 
-        Changes nothing and returns None if the transactions are few, share a partition or have other operations, or if
-        an operation is refused.
+        Changes nothing and returns None if there are too few transactions, if two share a partition, or if an operation
+        is refused or is one of several in its transaction or of another kind.
         """
         changes = [each for each in checked if isinstance(each, Changes)]
         if len(changes) < FEWEST_TOGETHER or len({each.partition for each in changes}) < len(changes):

@@ -57,9 +57,9 @@ class Report:
 def check(targets: Iterable[Target]) -> Report:
     """Check files without importing them.
 
-    Calls are followed into the user's other modules: in the same package or folder, under the working directory, or on
-    Python's path unless installed. Raises `SourceError` if a file cannot be read or parsed, or lacks a named class.
-    Takes a few milliseconds per handler.
+    Calls are followed into the user's other modules: in the same package or folder, under the working directory, or
+    elsewhere on Python's path, except installed packages. Raises `SourceError` if a file cannot be read or parsed, or
+    lacks a named class. Takes a few milliseconds per handler.
     """
     checker = Checker(Interpreter)
     checked: dict[SourceModule, dict[Class, None]] = {}

@@ -18,7 +18,7 @@ def check_iteration(value: Value, node: ast.AST, scope: Scope) -> None:
 
 
 def check_text(value: Value, node: ast.AST, scope: Scope) -> None:
-    """Report at `node` that `value` is converted to text, if it may be a set or hold one."""
+    """Report the conversion of `value` to text at `node` if the value may be or contain a set."""
     if values.has_type(value, "set", "frozenset") or any(map(_holds_set, value)):
         scope.report("CM703", node)
 
@@ -208,7 +208,7 @@ def is_indifferent(callee: Value) -> bool:
 
 
 def orderless(node: ast.expr, scope: Scope) -> Value:
-    """Evaluate an expression whose order does not matter: it breaks no rule by converting a set to a list or tuple."""
+    """Evaluate an expression whose order does not matter: converting a set to a list or tuple is not reported."""
     match node:
         case ast.ListComp(elt, generators):
             return scope.evaluate(ast.copy_location(ast.GeneratorExp(elt, generators), node))
@@ -234,7 +234,10 @@ def _broken_by(name: str, arguments: Arguments) -> str | None:
 
 
 def _broken_order(name: str, receiver: Value, arguments: Arguments) -> str | None:
-    """Return the code of the rule about sets that a call breaks, or None. `receiver` is () if `name` is a function."""
+    """Return the code of the rule about the order of sets that a call breaks, or None.
+
+    `receiver` is the object of a method call, or () for a function.
+    """
     method, is_own = name.rpartition(".")[2], values.is_unordered(receiver)
     is_given = any(map(values.is_unordered, arguments))
     if is_given and name in _SUMS:

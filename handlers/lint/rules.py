@@ -226,7 +226,7 @@ def called(name: str) -> str | None:
 
 
 def read(name: str) -> str | None:
-    """Return the code of the rule that reading a name breaks, or None if no rule forbids the reading."""
+    """Return the code of the rule that reading a name breaks, or None if no rule forbids it."""
     return _READ.get(name)
 
 

@@ -175,7 +175,10 @@ def _is_users(path: Path) -> bool:
 
 
 def _origin(name: str) -> Path | None:
-    """Return the folder of a package on Python's path, or a module's path without suffix. None if not in Python."""
+    """Return the folder of a package on Python's path, or the path of a module without `.py`.
+
+    Return None if the module is not found or not written in Python.
+    """
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError):

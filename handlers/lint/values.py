@@ -24,7 +24,7 @@ from handlers.lint.source import Assigned, Binding, FunctionNode, Imported, Modu
 
 
 class Owner(Enum):
-    """The owner of a shared value, with the code of the rule that a mutation of the value breaks."""
+    """Where a shared value comes from. Each owner's value is the code of the rule that a mutation breaks."""
 
     STATE = "CM806"
     MESSAGE = "CM807"
@@ -169,7 +169,7 @@ _DEEPEST_NESTING = 4
 
 
 def join(*values: Value) -> Value:
-    """Return a value with the alternatives of all given values. None is dropped if there are other alternatives."""
+    """Return a value with the alternatives of all given values. None is kept only if it is the sole one."""
     options = dict.fromkeys(option for value in values for option in value)
     known = tuple(option for option in options if option != NONE)[:_MOST_OPTIONS]
     return known or (tuple(options) if all(values) else ())
@@ -483,7 +483,7 @@ class Scope(ABC):
         return checker.known[key]
 
     def from_stars(self, name: str) -> Value | None:
-        """Return the value of a name that a star import of this module binds, or None if there is no such import."""
+        """Return the value of a name that a star import in this module binds, or None if none binds it."""
         stars = (each for each in self.module.bindings.get("*", ()) if isinstance(each, Imported))
         for star in stars:
             module = self._imported_module(star)
@@ -531,7 +531,7 @@ class Scope(ABC):
         return (Package(inside),) if inside else value or ()
 
     def decorated(self, function: Function) -> Value:
-        """Return the value of a function's name: the function, or the functions that the user's decorators return."""
+        """Return the value of a decorated function: itself, or the functions that the user's decorators return."""
         value: Value = (function,)
         with self.checker.following(importing=function.scope.function is None):
             for decorator in reversed(getattr(function.node, "decorator_list", [])):

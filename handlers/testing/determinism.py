@@ -45,7 +45,7 @@ def check_determinism(
     message twice. Captured values are recorded here and replayed there. Takes about a second, and a millisecond for
     each message.
 
-    Raises `AssertionError` with the handler, the message and the difference, also for a call that the guard rejects.
+    Raises `AssertionError` with the handler, the message and the difference, or with a call that the guard rejects.
     Raises `SpecError` if the other process cannot import the handlers, no valid messages are generated, or Hypothesis
     is missing.
     """
