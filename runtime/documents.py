@@ -259,7 +259,7 @@ async def registrations_of(table: Table, key: str) -> list[Registration]:
 
 
 async def give_up(table: Table, registration: Registration, now: int) -> Registration:
-    """Prevent an attempt from ever committing. Costs one request. Raises `ConcurrencyConflictError` if it committed."""
+    """Ensure that an attempt never commits. Costs one request. Raises `ConcurrencyConflictError` if it has ended."""
     given_up = replace(registration, given_up_at=now)
     change = Operation.replace(PREFIX + registration.attempt, given_up.properties(), registration.etag)
     (etag,) = await _write(table, registration.key, change)
@@ -268,7 +268,7 @@ async def give_up(table: Table, registration: Registration, now: int) -> Registr
 
 
 async def take_out(table: Table, registration: Registration) -> None:
-    """Delete a registration without documents. Costs one request. Raises `ConcurrencyConflictError` if it changed."""
+    """Delete a registration, but no documents. Costs one request. Raises `ConcurrencyConflictError` if it changed."""
     await _write(table, registration.key, registration.taken_out())
 
 
@@ -324,7 +324,7 @@ class Documents:
     retries: RetryPolicy
 
     async def commit(self, drafts: Drafts, commit: Commit[T]) -> T:
-        """Register the attempt, store its documents, call `commit`. On an error in `READ_AGAIN`, give up the attempt.
+        """Register an attempt, store its documents, call `commit`. On an error in `READ_AGAIN`, withdraw the attempt.
 
         Costs one request, one per document, and the requests of `commit`.
         """
@@ -405,7 +405,7 @@ class DocumentSweep:
     async def sweep(self, older_than: timedelta) -> Swept:
         """Give up attempts that did not commit, and delete their documents.
 
-        These are attempts of ended batches and, if they have no batch, attempts that are at least `older_than` old.
+        Skips attempts of open batches, and attempts without a batch that are younger than `older_than`.
         Costs one request for every 1,000 objects that have a marker, two per object, and one per deleted document.
         """
         latest, past = cut_off(self.clock, older_than), cut_off(self.clock, FORGET_AFTER)
@@ -448,7 +448,7 @@ class DocumentSweep:
         return left
 
     async def clean_up(self, registration: Registration) -> int:
-        """Give up an attempt and delete its documents. Return how many existed (in a dry run, how many it names)."""
+        """Give up an attempt and delete its documents. Return how many existed. In a dry run, only count documents."""
         if self.only_look:
             return len(registration.names)
         return await delete(self.store, await give_up(self.table, registration, self.clock()))

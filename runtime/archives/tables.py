@@ -347,7 +347,7 @@ async def import_table(table: Table, name: str, folder: Path, manifest: Manifest
 
 
 async def _begin(table: Table, name: str, manifest: Manifest) -> int:
-    """Mark an empty table as being imported. Return how many files an interrupted import has already written."""
+    """Mark an empty table as the target of an import. Return how many files an interrupted import has written."""
     mark = await table.get(MARK, _ROW)
     if mark is not None:
         if mark.properties.get("Digest") != manifest.digest:

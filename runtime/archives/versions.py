@@ -183,7 +183,7 @@ class ExportedVersions:
     def find(
         self, handler: str, business_id: str, ids: Collection[IdKey], since: int = 0
     ) -> Mapping[IdKey, Version]:
-        """Return the versions that these messages made after `since` (microseconds since 1970 UTC), by message id."""
+        """Return the versions that the messages `ids` made after `since` (microseconds since 1970 UTC), by id."""
         texts = pa.array(filter(is_text, map(id_text, ids)), pa.string())
         wanted = (ds.field("handler") == handler) & (ds.field("business_id") == business_id)
         wanted &= ds.field("message_id").isin(texts)

@@ -61,7 +61,7 @@ class BatchContext:
     limits: MessageLimits = USUAL
 
     def redriving(self, open_batches: OpenBatches | None) -> BatchContext:
-        """Return the context of a redrive with these open batches. If `open_batches` is `None`, return this context."""
+        """Return the context of a redrive with these open batches, or this context if `open_batches` is `None`."""
         return self if open_batches is None else replace(self, is_redrive=True, open_batches=open_batches)
 
     @property
@@ -70,7 +70,7 @@ class BatchContext:
         return None if self.batch_id is None else BatchKey(self.batch_id, self.number)
 
     def is_ours(self, batch: str | None, number: int | None) -> bool:
-        """Return whether this batch made a version with this `batch` and `number`. A reused id has another number."""
+        """Return whether this batch made a version with this `batch` and `number`. Ids may be reused, not numbers."""
         return batch is not None and batch == self.batch_id and number == self.number
 
     def is_finished(self, batch: str | None, number: int | None) -> bool:
@@ -121,7 +121,7 @@ class DeadLetterLimit:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Facts about earlier deliveries of a stream in this batch, on which decisions on later deliveries depend."""
+    """Facts about earlier deliveries of a stream in this batch. They affect how later deliveries are handled."""
 
     delivered: Collection[IdKey] = (
         frozenset()
@@ -135,9 +135,9 @@ class Seen:
         return Seen({*self.delivered, *delivered}, dead_letter)
 
     def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
-        """Return the facts after the `outcomes` of one group of deliveries, for the next group of the stream.
+        """Return these facts, updated with the outcomes of a group of deliveries, for the next group of the stream.
 
-        Adds only the id of the last message, because copies of a message are adjacent.
+        Adds only the id of the last message: copies of a message are adjacent, so no copy of another can follow.
         """
         last = outcomes[-1].envelope.message_id
         copies = list(takewhile(lambda outcome: outcome.envelope.message_id == last, reversed(outcomes)))

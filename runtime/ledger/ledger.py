@@ -363,7 +363,7 @@ class Ledger:
         return record
 
     async def _update(self, record: BatchRecord, wanted: BatchRecord) -> BatchRecord:
-        """Replace `record` by `wanted`, or return the stored record if another driver has made the same progress."""
+        """Store `wanted` instead of `record`, or return the stored record if another driver made the same progress."""
         changed = replace(wanted, updated_at=self._now())
         operations = [Operation.replace(record.batch_id, record_properties(changed), record.etag)]
         if changed.is_finished:
@@ -434,7 +434,7 @@ class Ledger:
         return OpenBatches(next_, frozenset(numbers)), settings
 
     async def prune(self, before: int, *, dry_run: bool = False) -> int:
-        """Delete the rows of batches that ended before a time. Returns the number of batches.
+        """Delete the rows of batches that ended before the time `before`. Return the number of batches.
 
         `before` is in microseconds since 1970 UTC. With `dry_run`, only counts the batches. Costs one request for every
         1,000 batches, and a transaction for every 50 batches. Raises `RetriesExhaustedError` after too many conflicts.
@@ -529,7 +529,7 @@ class ConsumerBatches:
         return batch
 
     async def leave(self, batch: ConsumerBatch, message: Hashable | None) -> None:
-        """Record that a message has published its outputs. End former batches whose messages have all done so.
+        """Record that a message has published its outputs. End former batches that no message keeps open.
 
         `message` is `None` if it made no version. Costs two requests for each batch that ends.
         """

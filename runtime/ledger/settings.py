@@ -185,7 +185,7 @@ class TableDemands:
 
 
 async def has_objects(table: Table) -> bool:
-    """Return whether a table has rows of business objects. Costs one request for every 1,000 rows before the first."""
+    """Return whether a table has rows of business objects. Costs one request per 1,000 rows until it finds one."""
     async for page in pages(partial(table.scan, None, select=[])):
         if any("-" in row.partition_key for row in page.rows):
             return True

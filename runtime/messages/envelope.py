@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class Columnar(Sequence[R]):
-    """A sequence of named tuples `row`, stored by column: a subclass is a slotted dataclass with a list per field."""
+    """A sequence of named tuples of class `row`, stored by column. Subclasses are dataclasses with a list per field."""
 
     __slots__: tuple[str, ...] = ()
     row: ClassVar[Any]
@@ -172,14 +172,14 @@ _TRACE = frozenset(_PASSED_ON)
 
 
 def without_trace(headers: Headers) -> Headers:
-    """Return the headers that handlers see. They lack the W3C trace context, which differs between redeliveries."""
+    """Return the headers that handlers see: all but the W3C trace context, which differs between redeliveries."""
     if not headers or _TRACE.isdisjoint(headers):
         return headers
     return {name: value for name, value in headers.items() if name not in _TRACE} or None
 
 
 def with_trace(headers: Mapping[str, str], cause: Headers) -> Mapping[str, str]:
-    """Return the headers of an output, plus any valid trace context in `cause`, the headers of the handled message."""
+    """Add the valid trace context in `cause`, the headers of the handled message, to the headers of an output."""
     if not cause or _TRACE.isdisjoint(cause):
         return headers
     trace = {name: cause[name] for name in sorted(_TRACE & cause.keys())}
@@ -297,7 +297,7 @@ _encode = Encoder(order="deterministic", enc_hook=_timestamp).encode
 
 
 def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -> bytes:
-    """Return the 16-byte digest of a type and a parsed body: msgpack if `packed`, else JSON. Raises parsers' errors."""
+    """Return the 16-byte digest of a type and a body, parsed as msgpack if `packed`, else JSON. Raises parse errors."""
     # The body is parsed, so that spaces, escapes and key order make no difference. 1 and 1.0 stay different. Only the
     # fields that were sent count: defaults of the class are not filled in.
     parsed = unpack(body) if packed else from_json(body)  # type: ignore[arg-type] # `packed` implies bytes

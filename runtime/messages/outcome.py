@@ -174,7 +174,7 @@ class Outputs(Columnar[Output]):
 def outputs_of(
     published: Sequence[Published], version: int, now: int, cause: Headers = None
 ) -> tuple[Output, ...]:
-    """Return the outputs of a message that made `version`. `now` is its recorded time, `cause` are its headers."""
+    """Return the outputs of `version`. `now` is its recorded time. `cause` has the headers of its message."""
     return tuple(
         Output(id_, name, body.decode(), number, now, with_trace(headers, cause))
         for number, (id_, name, body, headers) in enumerate(published, version << OUTPUT_INDEX_BITS)

@@ -129,7 +129,7 @@ def _fingerprints(envelope: Envelope, names: Iterable[str], route: Route | None)
 
 
 def _fingerprint(name: str, body: str | bytes, exact: Callable[[str | bytes], str | bytes] | None) -> bytes:
-    """Return the fingerprint of a body. `exact` writes Decimals with all digits, or is `None` if the type has none."""
+    """Return a body's fingerprint. `exact` writes all digits of Decimals, or is `None` if the type has no Decimals."""
     if isinstance(body, bytes):
         return fingerprint(name, body, packed=True)
     return fingerprint(name, body if exact is None else exact(body))
@@ -154,7 +154,7 @@ def prepare_all(
     *,
     letters: Sequence[int] | None = None,
 ) -> Deliveries:
-    """Parse deliveries that were routed by one business id, if any. Those that cannot be handled become dead letters.
+    """Parse deliveries routed by `business_id` (`None`: by none). Those that cannot be handled become dead letters.
 
     `letters`: the numbers of the redriven dead letters, or `None` if this is no redrive.
     """
@@ -221,7 +221,7 @@ def not_allowed(envelope: Envelope, handler: str | None, types: Collection[str] 
 
 
 def business_id_of(route: Route, envelope: Envelope) -> str | None:
-    """Return the business id from the sender, or else from the body. Return `None` if the body has none."""
+    """Return the business id given by the sender, or else found in the body, or `None` if there is none."""
     if not envelope.business_id:
         try:
             return route.business_id(read_body(route, envelope.body)) or None
@@ -232,7 +232,7 @@ def business_id_of(route: Route, envelope: Envelope) -> str | None:
 
 
 def id_as_written(route: Route, envelope: Envelope) -> str | None:
-    """Return the business id from the sender or from JSON text, even if it is invalid, or `None` if there is none.
+    """Return the business id given by the sender or else found in JSON text, which may be invalid, or `None`.
 
     `runtime.spark.logs.normalise` follows the same rule.
     """
@@ -298,7 +298,7 @@ class _Parser:
         self.fingerprints = [b""] * len(self.envelopes)
 
     def named(self, position: int) -> str | None:
-        """Return a dead letter's business id, or `None` if the delivery names another or none (except in a redrive)."""
+        """Return the id that routed a delivery, or `None` if the delivery names another or none (not in redrives)."""
         envelope, business_id = self.envelopes[position], self.business_ids[position]
         route = self.handler.routes.get(envelope.type)
         if self.is_redrive or route is None or id_as_written(route, envelope) == business_id:

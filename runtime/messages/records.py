@@ -129,8 +129,8 @@ def read_record(
     """Return the message in a record, and why the record is invalid, or `None` if it is valid.
 
     `content` is decoded by `decode`, if given. Otherwise it is the body if id and type are among the headers, or else a
-    JSON envelope. `place` is the message id of an invalid record. `stamped` is the broker's time, for messages without
-    a time. Raises `SchemasUnavailableError` if the registry does not answer, as the record may be valid.
+    JSON envelope. An invalid record gets the message id `place`. Messages without a time get `stamped`, the broker's
+    time. Raises `SchemasUnavailableError` if the registry does not answer, as the record may be valid.
     """
     own = {name: each for name, each in headers.items() if name not in {"handler", "sequence"}}
     id_, type_, given = (own.pop(name, "") for name in ("message_id", "type", "enqueued_at"))

@@ -147,7 +147,7 @@ class TooLarge(NamedTuple):
     kept: Envelope
 
     def of(self, handler: str | None, business_id: str | None = None) -> Outcome:
-        """Return the delivery's dead letter in a handler. A business id of 1 KiB or more is omitted."""
+        """Return the dead letter of the delivery to `handler`. A business id of 1 KiB or more is omitted."""
         return dead_letter(self.kept, Reason.TOO_LARGE, self.problem, handler, _short(business_id))
 
 

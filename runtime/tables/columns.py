@@ -171,7 +171,7 @@ class ModelColumns(StateColumns):
 
 
 def model_of(app: App | None, handler: str | None) -> StateColumns:
-    """Return the converter of a handler's states, or of JSON without an app. Raises `UsageError` for a bad handler."""
+    """Return a converter of states of `handler`, or `as_json` without an app. Raises `UsageError` for a bad handler."""
     if app is None:
         return as_json
     if handler is None:
@@ -213,7 +213,7 @@ _SIMPLE = {
 
 
 def _kind_of(schema: Mapping[str, Any], models: Mapping[str, Any], within: Sequence[str] = ()) -> _Kind:
-    """Return the kind of a part of a JSON schema. A model that is nested in itself (is in `within`) becomes text."""
+    """Return the kind of a part of a JSON schema. `within`: enclosing models. A model within itself becomes text."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         # Arrow has no recursive types.

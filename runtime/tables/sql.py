@@ -29,7 +29,7 @@ Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
 
 class TableDataset(ds.Dataset):  # type: ignore[misc] # Arrow has no types
-    """A table as an Arrow dataset. Reads only selected columns. Raises `UsageError` if names differ only in case."""
+    """A table as an Arrow dataset. Reads only the columns needed. Raises `UsageError` if fields differ only in case."""
 
     def __init__(self, schema: pa.Schema, read: Read) -> None:
         for column in schema:

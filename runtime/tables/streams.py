@@ -79,14 +79,14 @@ class Part:
 
 
 def parts_in(table: Table, keys: KeyRange, select: Sequence[str]) -> AsyncIterator[Part]:
-    """Yield the parts of the streams in a range, with the properties `select`. A request reads 1,000 rows or 4 MiB."""
+    """Yield the parts of streams in a range, with properties `select`. A request reads up to 1,000 rows or 4 MiB."""
     return _parts(table, read_range(table, None, keys, _query(select)), select)
 
 
 async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> AsyncIterator[Part]:
     """Yield the parts of the streams with these keys, which must be sorted. The parts have the properties `select`.
 
-    Costs one request per stream. More than 16 streams are read by one scan, from the first stream to the last.
+    Up to 16 streams cost one request each. More are read by a scan from the first key to the last.
     """
     if len(keys) > _READ_ONE_BY_ONE:
         wanted = frozenset(keys)
@@ -101,7 +101,7 @@ async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> 
 
 
 def _query(select: Sequence[str]) -> list[str]:
-    """Return the properties to read, including `select`. Omits the newest state, which is also in a run or the tail."""
+    """Return the properties to read: `select`, and those of headers except the newest state, which parts contain."""
     header = [name for name in HEAD_PROPERTIES if name != "State"]
     return list(dict.fromkeys([*HEADER_NAMES, *header, *select]))
 
@@ -125,7 +125,7 @@ async def _parts(table: Table, rows: AsyncIterator[Row], select: Sequence[str]) 
 
 
 async def _rest(table: Table, stream: StreamHead | None, event: int, select: Sequence[str]) -> list[Part]:
-    """Read the events of a stream from `event` on that its rows lacked. Return them and the tail as parts."""
+    """Return the rest of a stream as parts: the tail, after any events from `event` on, which it reads."""
     if stream is None:
         return []
     events: Sequence[RecordedEvent] = ()
@@ -222,7 +222,7 @@ class StreamQuery:
 
     @property
     def keys(self) -> Sequence[str] | None:
-        """The partition keys of one stream, for both spellings of its id, or None if the query selects many streams."""
+        """The partition keys of one stream, for its id as given and canonical, or None if many streams are selected."""
         if self.handler is None or self.business_id is None:
             return None
         spellings = dict.fromkeys([self.business_id, canonical(self.business_id)])

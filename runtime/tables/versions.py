@@ -56,7 +56,7 @@ class AsOfBatch:
         return commit.batch == self.name or commit.written_at <= self.ended
 
     def has_newest(self, head: Head) -> bool:
-        """Return whether this point includes the newest version of a stream. False without a tail: the runs tell."""
+        """Return whether this point includes the newest version. Without a tail, returns False: check the runs."""
         return head.tail is not None and self.has(head.tail.segments[-1].commit)
 
     def last(self, run: Run) -> int | None:
@@ -104,7 +104,7 @@ class ChangeFeed:
         return has_begun and (self.end is None or self.end.has(commit))
 
     def positions(self, part: Part, positions: Sequence[int]) -> Sequence[int]:
-        """Return those of `positions` in a part that are in the feed: the state changed, in one of the batches."""
+        """Return those of `positions` whose versions are in the feed: they changed the state, in one of its batches."""
         afters, commits = part.run.versions.afters, part.commits
         return [
             position
@@ -113,7 +113,7 @@ class ChangeFeed:
         ]
 
     def snapshot(self, part: Part) -> Mapping[str, Any] | None:
-        """Return the row of the state before a truncated stream's first part, or None if the feed has no snapshot."""
+        """Return the row of a truncated stream's state before its first `part`, or None if the feed has none."""
         is_known = self.end is None or self.end.has(part.commits[0])
         if part.first == 1 or self.start is not None or not is_known:
             return None
@@ -173,7 +173,7 @@ async def states(
     """Yield the states of the streams in a range: the newest, or those at the point `as_of`.
 
     Costs one request for every 1,000 streams, and one per state that does not fit the header. Streams that changed
-    after `as_of` cost what `parts_of` costs.
+    after `as_of` are read by `parts_of`, at its cost.
     """
     columns = chosen(columns_of_states(model), query.columns)
 
@@ -312,7 +312,7 @@ async def versions(
     """Yield the versions of the streams in a range, or only those in `feed`.
 
     Costs one request for every 1,000 rows or 4 MiB. With `query.since`, costs one request for every 1,000 streams, and
-    streams that changed since then cost what `parts_of` costs.
+    streams that changed since then are read by `parts_of`, at its cost.
     """
     columns = chosen(columns_of_versions(model, is_feed=feed is not None), query.columns)
     reader = _Reader(columns, query, feed, model)

@@ -109,7 +109,7 @@ class LettersCheck:
         self._letters += [letter._replace(envelope=None) for letter in letters]
 
     def recounted(self, stored: Properties) -> tuple[dict[str, Value | None], bool]:
-        """Return corrections to counts in the header (`None`: remove), and whether no dead letter is missing."""
+        """Return the corrected counts of the header (`None`: remove), and whether all counted dead letters exist."""
         try:
             counted = dead_letter_rows.read_waiting(stored)
         except (KeyError, TypeError, ValueError):
@@ -292,7 +292,7 @@ class IndexCheck:
         self._is_misplaced = True
 
     def faults(self, kept_from: int) -> Iterator[tuple[str, str, bool]]:
-        """Yield key and problem of each corrupt row, and whether a repair is safe. `kept_from`: first kept version."""
+        """Yield each fault: row key, problem, and whether a repair is safe. `kept_from` is the first kept version."""
         for row_key, count in self._differing.items():
             if count:
                 # If one hash differs, the id in the run may be corrupt. If all differ, the index row is.

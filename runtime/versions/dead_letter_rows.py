@@ -74,7 +74,7 @@ class Letter(NamedTuple):
         return self.refused_at if self.first_at is None else self.first_at
 
     def again(self, own: Letter) -> Letter:
-        """Return this rejection as another attempt at the dead letter `own`, with the number and content of `own`."""
+        """Return the new value of the dead letter `own` after another attempt, which ended in this rejection."""
         return self._replace(
             number=own.number, content=own.content, tries=own.tries + 1, parks=own.parks, first_at=own.since
         )
@@ -110,7 +110,7 @@ class Letters:
         return [letter for letter in self.all if letter.waits]
 
     def changed(self, letters: Sequence[Letter]) -> tuple[Letters, list[Include]]:
-        """Replace all dead letters by `letters`, ordered by number. Return the new object, and the changes to write."""
+        """Return a copy that has only `letters`, which are ordered by number, and the changes to write."""
         before, after = _by_row(self.all, self.rows), _by_row(letters, self._starts(letters))
         changes = [Include.delete(_row_key(first), "*") for first in before if first not in after]
         changes += [
@@ -121,7 +121,7 @@ class Letters:
         return Letters(tuple(letters), tuple(after)), changes
 
     def _starts(self, letters: Sequence[Letter]) -> list[int]:
-        """Return the number of each row's first dead letter. Keeps existing rows, but splits those now too large."""
+        """Return the number of each row's first dead letter. Existing rows are kept, or split if now too large."""
         starts: list[int] = []
         count = size = 0
         for letter in letters:
@@ -162,7 +162,7 @@ class Waiting:
     beyond_limit: int = 0  # the number of dead letters that were ever dropped because of the limit
 
     def after(self, letters: Sequence[Letter], beyond_limit: int) -> Waiting:
-        """Return the summary once `letters` are stored, and `beyond_limit` more dead letters have been dropped."""
+        """Return the summary of all stored `letters`. `beyond_limit`: how many were dropped since this summary."""
         times = [letter.enqueued_at for letter in letters if letter.waits]
         dated = [moment for moment in times if moment is not None and is_in_calendar(moment)]
         dropped = self.beyond_limit + beyond_limit
@@ -188,7 +188,7 @@ def read_waiting(properties: Properties) -> Waiting:
 
 
 def given_up(letters: Sequence[Letter], is_meant: Callable[[Letter], bool]) -> tuple[list[Letter], int]:
-    """Mark the waiting dead letters that `is_meant` selects as discarded. Return all, and the number discarded."""
+    """Mark waiting dead letters as discarded if `is_meant` returns true. Return all letters, and how many changed."""
     changed = [
         each._replace(state=LetterState.GIVEN_UP, envelope=None) if each.waits and is_meant(each) else each
         for each in letters

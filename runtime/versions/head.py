@@ -60,7 +60,7 @@ class Segment(NamedTuple):
         return Commit(self.length, self.batch, self.written_at, self.number)
 
     def packed(self) -> bytes:
-        """Encode all fields but the ids. A missing batch number takes no space."""
+        """Encode all fields but the ids. A batch number of `None` is omitted."""
         fields = (*self[:_IDS], self.data)
         packed: bytes = msgpack.packb(fields if self.number is None else (*fields, self.number))
         return packed
@@ -141,7 +141,7 @@ class Tail:
         return segments
 
     def takes(self, segment: Segment, schema: int) -> bool:
-        """Return whether the tail can take a segment: it has the same schema version, and room for the segment."""
+        """Return whether a segment fits: its `schema` version is that of the tail, and the tail has room."""
         return (
             schema == self.schema
             and self.size + segment.size <= limits.MAX_TAIL_BYTES
@@ -288,7 +288,7 @@ class Head(NamedTuple):
     def is_too_late(self, enqueued_at: int | None) -> bool:
         """Return whether a message without a stored version may be a duplicate of a truncated message.
 
-        `enqueued_at` is in microseconds since 1970 UTC. For a message without this time (None), `undated_cut` decides.
+        `enqueued_at` is in microseconds since 1970 UTC. For a message without this time (None), returns `undated_cut`.
         """
         if enqueued_at is None:
             return self.undated_cut

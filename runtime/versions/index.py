@@ -79,7 +79,7 @@ def _by_bytes(hashes: bytes, wanted: Iterable[int]) -> Iterator[int]:
 
 
 def _by_filter(hashes: bytes, wanted: frozenset[int], tables: Sequence[bytearray]) -> Iterator[int]:
-    """Yield the positions of `wanted` hashes. Filters all hashes at once, as one integer, then compares the rest."""
+    """Yield the positions of `wanted` hashes. Filters all at once, as one integer, then compares those left."""
     # A byte of `kept` is not zero if all four bytes of its hash match hashes of one group.
     kept = -1
     for lane, table in enumerate(tables):
@@ -124,7 +124,7 @@ class IndexRow:
 
     @classmethod
     def of(cls, first: int, event: int, ids: Collection[IdKey], key: bytes) -> IndexRow:
-        """Return the row of the run in `event`, from version `first` on. `key` hashes the run's message `ids`."""
+        """Return the row of the run in `event`. `first` is the run's first version. `key` hashes its message `ids`."""
         return cls(first, event, [len(ids)], id_hashes_of(ids, key), key)
 
     @property
@@ -192,7 +192,7 @@ def id_hashes_of(ids: Iterable[IdKey], key: bytes) -> bytes:
 
 
 def candidates(rows: Sequence[IndexRow], ids: Collection[IdKey]) -> Iterator[VersionPosition]:
-    """Yield the positions of versions that messages with these ids may have made, as their hashes are equal."""
+    """Yield the positions whose hashes equal those of `ids`. Versions there may have been made by other messages."""
     searches = {
         key: searching(frozenset(unpack(id_hashes_of(ids, key)))) for key in {row.key for row in rows}
     }
@@ -213,7 +213,7 @@ def new_key() -> bytes:
 def index_changes(
     rows: Sequence[IndexRow], runs: Sequence[IndexRow], kept_from: int
 ) -> tuple[list[IndexRow], list[Include]]:
-    """Add `runs`, and drop up to 16 rows below version `kept_from`. Return all rows, and the changes to write."""
+    """Add `runs`, and drop up to 16 rows that end before `kept_from`. Return the new rows and the changes to write."""
     # The limit keeps the transaction small.
     gone = [row for row in rows if row.last < kept_from][:_DROPPED_AT_ONCE]
     kept = list(rows[len(gone) :])

@@ -84,7 +84,7 @@ class Packed(NamedTuple):
 
 
 class Packer:
-    """Packs new versions into a segment or runs, up to a full transaction. Versions in no run yet are *open*."""
+    """Packs new versions into a segment or runs, until a transaction is full. Versions not yet in a run are *open*."""
 
     def __init__(
         self, deliveries: Deliveries, head: Head, newest: NewestState, batch: str | None, number: int | None
@@ -104,7 +104,7 @@ class Packer:
         self.is_full = False  # whether the transaction may not have room for another run, or memory is short
 
     def room(self) -> tuple[int, int]:
-        """Return how many versions and bytes may be added before `room` is called again. Closes a full run."""
+        """Return how many versions and bytes fit before `room` must be called again. Closes a full run."""
         open_ = len(self.made) - self._begin
         if open_ >= limits.MAX_RUN_VERSIONS or self._open_bytes >= limits.MAX_RUN_RAW_BYTES:
             self._close(self.made.nows[-1])
@@ -128,7 +128,7 @@ class Packer:
         return record, before, after
 
     def pack(self, written_at: int) -> Packed:
-        """Pack as many of the new versions, oldest first, as fit in one transaction. A full tail becomes a run.
+        """Pack as many of the new versions, oldest first, as fit in one transaction. A tail without room becomes a run.
 
         `written_at` is the time of the commit in microseconds since 1970 UTC.
         """

@@ -89,7 +89,7 @@ class Damaged:
         self.count = 0
 
     def add(self, error: StoredDataError) -> None:
-        """Record the error of a corrupt stream, once for each of the first 100. Later errors are only counted."""
+        """Record the error of a corrupt stream. Keeps an error for each of the first 100, and counts later ones."""
         name = error.stream or str(error)
         if name in self._streams:
             return
@@ -113,7 +113,7 @@ def collecting(damaged: Damaged) -> Iterator[None]:
 
 
 def report(error: StoredDataError) -> None:
-    """Record the error of a corrupt stream within `collecting`, otherwise raise the error."""
+    """Within `collecting`, record the error of a corrupt stream. Otherwise, raise the error."""
     damaged = _collected.get()
     if damaged is None:
         raise error
@@ -168,7 +168,7 @@ def error_location(table: Table, stream: str = "") -> reading:
 
 
 class one_of_many(reading):  # noqa: N801 - as above
-    """Context manager that works like `error_location`. Within `collecting`, it skips a corrupt stream."""
+    """Context manager that works like `error_location`, but within `collecting` records the error and suppresses it."""
 
     __slots__ = ()
 

@@ -33,7 +33,7 @@ from runtime.versions.run import Commit, Run, Version
 
 
 class LoadedVersions:
-    """Finds versions of `wanted` messages: in the tail, or at `candidates`, the positions that the index names."""
+    """Finds the versions that the messages `wanted` made: in the tail, or at `candidates`, positions from the index."""
 
     __slots__ = ("_decoded", "_events", "_places", "_tail")
 
@@ -110,7 +110,7 @@ class StreamUpdate:
 
 
 def stream_key(handler: str, business_id: str = "") -> str:
-    """Return a stream's partition key, or the prefix of a handler's keys. Raises `UsageError` for a wrong handler."""
+    """Return a stream's partition key, or the prefix of a handler's keys. Raises `UsageError` for an invalid name."""
     # A name with a hyphen could make the key of an object of another handler.
     if not NAME.fullmatch(handler):
         raise UsageError(
@@ -120,7 +120,7 @@ def stream_key(handler: str, business_id: str = "") -> str:
 
 
 def stream_partition(table: Table, handler: str, business_id: str) -> Partition:
-    """Return the partition of a stream. Raises `UsageError` for a wrong handler, `InvalidKeyError` for a long key."""
+    """Return the partition of a stream. Raises `UsageError` for an invalid name, `InvalidKeyError` for a long key."""
     key = stream_key(handler, business_id)
     escape(key)
     return Partition.exact(table, key)
@@ -229,7 +229,7 @@ async def append(history: History, new: StreamUpdate, beside: Sequence[Include] 
 
 
 async def copy_versions(history: History, head: Head, runs: Sequence[Run], last: int) -> History:
-    """Append the versions up to `last` of another stream: its `head` and `runs`. Costs one transaction per run."""
+    """Append versions up to `last` of another stream, which has `head` and `runs`. Costs one transaction per run."""
     for run in runs:
         count = last - run.first + 1
         if count <= 0 or run.first <= history.head.versions:
@@ -264,7 +264,7 @@ async def _read_runs(stream: Stream, needed: Collection[int]) -> list[RecordedEv
 
 
 class StreamHead(NamedTuple):
-    """A state stream as its header describes it."""
+    """The decoded header of a state stream, and the name of the stream."""
 
     key: str
     head: Head
@@ -309,7 +309,7 @@ def head_of(row: Row) -> StreamHead:
 
 
 async def state_headers(table: Table, keys: KeyRange, select: Sequence[str] = ()) -> AsyncIterator[Row]:
-    """Yield the headers of state streams in a range, with the properties `select`. `collecting` skips corrupt ones."""
+    """Yield headers of state streams in a range, with properties `select`. Skips corrupt ones within `collecting`."""
     names = [*HEADER_NAMES, "StateVersions", "StateSchema", *select]
     async for row in read_headers(table, keys, names, damaged_row(table)):
         if is_state_header(row):
@@ -327,7 +327,7 @@ async def stream_heads(table: Table, keys: KeyRange) -> AsyncIterator[StreamHead
 
 
 async def summaries(table: Table, handler: str | None = None, prefix: str = "") -> AsyncIterator[StreamHead]:
-    """Yield the streams of one or all handlers whose ids begin with `prefix`. `collecting` skips corrupt streams."""
+    """Yield streams of one or all handlers whose ids begin with `prefix`. Skips corrupt ones within `collecting`."""
     keys = KeyRange() if handler is None else KeyRange(stream_key(handler, prefix))
     async for stream in stream_heads(table, keys):
         if stream.business_id.startswith(prefix):
