@@ -118,7 +118,10 @@ class TableLetters:
         self._added: set[str] = set()
 
     async def keep(self, outcomes: Sequence[Outcome]) -> None:
-        """Store the dead letters among outcomes. Costs one request for every 100, and two for each existing one."""
+        """Store the dead letters among outcomes.
+
+        Costs one request for every 100 and, if one of these is already stored, up to two more for each.
+        """
         rows: dict[str, Row] = {}
         for outcome in outcomes:
             key = row_key(outcome.handler, outcome.envelope)
@@ -134,7 +137,7 @@ class TableLetters:
             await until_undisturbed(self._retries, partial(self._add, some))
 
     async def _add(self, rows: Sequence[Row]) -> None:
-        """Insert rows in one transaction or, if a row exists, in one each. Only a redrive changes existing rows."""
+        """Insert rows in one transaction or, if any row exists, in one each. Only a redrive changes existing rows."""
         inserts = [Operation.insert(row.row_key, row.properties) for row in rows]
         try:
             await self._table.transact(PARTITION, inserts)
@@ -192,8 +195,8 @@ async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[
 async def letters_of_message(table: Table, message: Envelope, handlers: Collection[str]) -> list[FoundLetter]:
     """Return the dead letters of a message that have no stream: at most one for each handler and one without a handler.
 
-    If none has the same content, takes the oldest one with the message id, as the body may have been edited. Costs one
-    request for every 1,000 dead letters.
+    If no dead letter has the same content as the message, the oldest one with its id is returned, as the body may have
+    been edited. Costs one request for every 1,000 dead letters.
     """
     id_, exact = id_key(message.message_id or ""), {row_key(name, message) for name in (None, *handlers)}
     meant: dict[str | None, FoundLetter] = {}
@@ -223,7 +226,7 @@ def _properties(handler: str | None, letter: Letter) -> dict[str, Value]:
 
 
 def in_transactions(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Split rows, in order, into lists of one partition that fit into one transaction of any store."""
+    """Split rows, in order, into lists. Each list is of one partition, and fits into one transaction of any store."""
     part: list[Row] = []
     size = 0
     for row in rows:
@@ -388,7 +391,10 @@ def describe_letter(found: FoundLetter) -> dict[str, Any]:
 
 
 def to_line(letter: FoundLetter) -> str:
-    """Return a dead letter as a line of JSON. The body is an object if that is lossless. Escapes lone surrogates."""
+    """Return a dead letter as a line of JSON. The body is written as an object if that loses nothing.
+
+    Escapes lone surrogates.
+    """
     described = describe_letter(letter)
     if not described["packed"]:
         described["body"] = _editable(described["body"])
@@ -397,7 +403,7 @@ def to_line(letter: FoundLetter) -> str:
 
 
 class Edits:
-    """The lines of an edited export of dead letters, one line each. Raises `UsageError` if a line is invalid."""
+    """The lines of an edited export of dead letters, one line per letter. Raises `UsageError` if a line is invalid."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines: dict[tuple[str, ...], Line] = {}
@@ -460,7 +466,7 @@ class Edits:
 
 
 class RedriveRequest(NamedTuple):
-    """The dead letters to redrive, and their edits. `only_edited`: skip letters that `edits` lacks."""
+    """The dead letters to redrive, and their edits. `only_edited`: skip letters without a line in `edits`."""
 
     selection: Selection
     edits: Edits
@@ -496,7 +502,7 @@ def _editable(body: str) -> Line | str:
 
 
 def _mended(envelope: Envelope, shown: Line, line: Line) -> Envelope:
-    """Return a delivery with the fields of an edited line that differ from the exported line, `shown`."""
+    """Return a delivery, changed where an edited line differs from the exported line, `shown`."""
     changed = {name: line[name] for name in Envelope._fields if name in line and line[name] != shown[name]}
     if isinstance(envelope.body, str) and isinstance(line.get("body"), dict):
         before = _editable(envelope.body)

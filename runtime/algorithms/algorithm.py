@@ -51,8 +51,8 @@ class Algorithm(Protocol):
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
         """Finish messages that crashed workers left unfinished: publish their outputs. Return the number of messages.
 
-        Skips messages handled less than `older_than` ago, because their attempt may still run. Sweeping such a message
-        is safe, but may publish its outputs twice.
+        Skips messages handled less than `older_than` ago, because the attempt to handle them may still be running.
+        Sweeping such a message is safe, but may publish its outputs twice.
         """
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
@@ -121,9 +121,9 @@ async def publish_all(table: Table, publish: Publish, outputs: Iterable[Output])
 
 
 class Refusals:
-    """The dead letters of one stream while its deliveries are decided.
+    """The dead letters of one stream, updated while its deliveries are decided.
 
-    Each change has the position of its delivery, as a commit may store only the changes of the first deliveries.
+    Each change records the position of its delivery, because a commit may cover only the first deliveries.
     """
 
     def __init__(self, letters: Letters, batch: BatchContext, numbers: Sequence[int] | None = None) -> None:
@@ -146,7 +146,10 @@ class Refusals:
         return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
 
     def refusal(self, position: int, message: Prepared, *, waits: bool = True) -> Outcome | None:
-        """Return a rejection if a new message has a dead letter or, with `waits`, is parked behind one, else `None`."""
+        """Return the rejection of a new message, or `None`.
+
+        A message is rejected if it has a dead letter or, with `waits`, if it is parked behind one.
+        """
         if not self.kept:
             return None
         own = self._own(position, message.key, message.fingerprint)
@@ -208,7 +211,7 @@ class Refusals:
         return letter.size <= min(limits.MAX_LETTER_BYTES, room)
 
     def processed(self, position: int, key: IdKey, content: bytes) -> None:
-        """Remove the dead letters of a processed message, but not the dead letters of another message with its id."""
+        """Remove the dead letters of a processed message, but keep those of other messages with the same id."""
         if self._batch.is_redrive:
             own = self._own(position, key, content)
             processed = [] if own is None else [own]
@@ -221,7 +224,7 @@ class Refusals:
                 self._change(position, letter, is_gone=True)
 
     def letters(self, decided: int) -> Sequence[Letter] | None:
-        """Return all dead letters after the first `decided` deliveries, or `None` if the deliveries changed nothing."""
+        """Return the dead letters as changed by the first `decided` deliveries, or `None` if these change nothing."""
         changes = [change for change in self._changes if change[0] < decided]
         if not changes:
             return None
@@ -239,11 +242,11 @@ class Refusals:
         ]
 
     def beyond_limit(self, decided: int) -> int:
-        """Return how many dead letters of the first `decided` deliveries exceed a limit, and lost their messages."""
+        """Return how many dead letters of the first `decided` deliveries lose their messages because of a limit."""
         return sum(position < decided for position in self._beyond_limit)
 
     def _may_be_attempted_again(self, letter: Letter) -> bool:
-        """Return whether the batch that last rejected a dead letter may be attempted again, or True if unknown."""
+        """Return whether the batch that last rejected a dead letter could make another attempt. True if unknown."""
         batch = self._batch
         if letter.batch is None:
             return False
@@ -306,7 +309,7 @@ def decided_before(refusals: Refusals, position: int, message: Prepared, refused
 
 
 def letter_of(refused: Outcome, batch: BatchContext, now: int) -> Letter:
-    """Return the dead letter of a rejected delivery, still without number and fingerprint."""
+    """Return the dead letter of a rejected delivery. Its number, fingerprint and version are not set yet."""
     if refused.reason is None:
         raise AssertionError("Only dead letters are kept.")
     envelope = refused.envelope

@@ -134,7 +134,7 @@ def check_swept(name: str) -> None:
 def check_stores(
     name: str, *, deduplication_store: object, token_store: object, documents: object = None
 ) -> None:
-    """Raise `UsageError` if a store is configured that the algorithm does not use. `None`: not configured."""
+    """Raise `UsageError` if the algorithm does not use a store that is given. A store is `None` if not configured."""
     for given, store, algorithm in (
         (deduplication_store, "deduplication store", "deduplication-store"),
         (token_store, "token store", "tokens"),

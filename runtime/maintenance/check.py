@@ -42,7 +42,7 @@ _ALL = KeyRange()
 
 @dataclass(slots=True)
 class Checked:
-    """The result of a check: counts, and up to `MOST_FAULTS` remaining and repaired faults each."""
+    """The result of a check: counts, and at most `MOST_FAULTS` each of the remaining and of the repaired faults."""
 
     rows: int = 0
     streams: int = 0
@@ -71,7 +71,7 @@ class Checked:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Checked:
-        """Return the result whose JSON form, from its method `document`, is given."""
+        """Return a result from its JSON form, which `document` returns."""
         faults, repaired = ([Fault(**each) for each in document[name]] for name in ("faults", "repaired"))
         return cls(**{**document, "faults": faults, "repaired": repaired})
 
@@ -99,7 +99,10 @@ async def check_table(table: Table, keys: KeyRange = _ALL, *, repair: bool = Fal
 
 
 async def _finish(table: Table, check: _PartitionCheck, checked: Checked, *, repair: bool) -> None:
-    """Repair and add the faults that a second read confirms. The partition may have changed since the first read."""
+    """Read a partition with faults again, because it may have changed. Add the faults that remain to `checked`.
+
+    If `repair` is set, repair them first, if possible.
+    """
     faults = check.compared()
     checked.streams += isinstance(check.of_object, StreamCheck)
     if not faults:
@@ -182,7 +185,7 @@ class _PartitionCheck(RowsCheck):
         return [*self.faults, *self.of_object.faults]
 
     def _find_owner(self, row: Row, *, is_separate: bool) -> None:
-        """Report a row of a stream without header, documents without a marker, or an invalid header or entity.
+        """Report a row whose stream has no header or whose documents have no marker, or an invalid header or entity.
 
         `is_separate`: the row belongs to documents or to the deduplication store, which need no entity.
         """

@@ -188,7 +188,7 @@ class _Erasure:
         await delete_letters(states, letters)
 
     async def delete_ids(self) -> None:
-        """Delete the processed ids in a separate table, conditionally, because no transaction spans both tables."""
+        """Delete the processed ids in a separate table: by ETag, because no transaction spans both tables."""
         store, key = self._tables.deduplication_store, self._found.key
         async for ids in rows_of(store, key):
             if ids:
@@ -198,7 +198,7 @@ class _Erasure:
                 await store.transact(key, [Operation.delete(row.row_key, row.etag) for row in some])
 
     async def delete_documents(self, documents: ListedDocuments, folder: str) -> None:
-        """Prevent commits of attempts that store documents, and delete the documents in the object's folder."""
+        """Stop attempts that store documents from committing, and delete the documents in the object's folder."""
         attempts = await registrations_of(self._tables.states, self._found.key)
         await self.touch()
         # An attempt cannot commit any longer, but may still store a document, which a sweep deletes.
@@ -219,7 +219,10 @@ class _Erasure:
                 await self.touch([Operation.delete(row.row_key) for row in some])
 
     async def touch(self, changes: Sequence[Operation] = ()) -> None:
-        """Rewrite a tombstone if it is unchanged, with other changes in the same transaction. Costs one request."""
+        """Rewrite a tombstone, and make `changes` in the same transaction. Costs one request.
+
+        Raises `RowError` if the tombstone has changed since it was read or written.
+        """
         row_key, etag = HEADER, self._stream_etag
         if self._found.stream is None:
             row_key, etag = ENTITY, self._entity_etag

@@ -121,7 +121,10 @@ class Policies:
         return await _read(self._table, _GENERAL, _LAST)
 
     async def has_rules(self) -> bool:
-        """Return whether any policy has rules. Costs one request for every 1,000 policies up to the first rules."""
+        """Return whether any policy has rules.
+
+        Costs one request for every 1,000 policies up to the first one with rules.
+        """
         async for row in rows_between(self._table, PARTITION, _GENERAL, _LAST):
             if read_policy(row).rules:
                 return True
@@ -179,7 +182,8 @@ class PolicyReader:
     async def decide(self, keys: Sequence[str]) -> list[Decision]:
         """Return the decision for each stream key.
 
-        Costs one request for every 1,000 policies from the first to the last ASCII key, and one for each other key.
+        Costs one request for every 1,000 policies between the first and the last ASCII key, and one for each key that
+        is not ASCII.
         """
         if self._general is None:
             general = await _read(self._table, _GENERAL, f"{_GENERAL}{_LAST}")

@@ -72,7 +72,7 @@ class TableCount:
         return list(self._counts.values())
 
     def merge(self, document: Iterable[Sequence[Any]]) -> None:
-        """Add the sums of another part of the table. `document` is the result of its method `document`."""
+        """Add the sums of another part of the table, which its method `document` returned."""
         for each in document:
             self.add(HandlerCount(*each))
 
@@ -115,7 +115,10 @@ async def object_keys(table: Table, prefix: str = "") -> AsyncIterator[str]:
 
 
 def _of_row(row: Row, first_event: int | None) -> HandlerCount | None:
-    """Count a row, or return None if it has no handler. `first_event`: the oldest event not truncated, if any."""
+    """Count a row, or return None if it has no handler.
+
+    `first_event`: the oldest event of the row's stream that is not truncated, or None if the row has no stream.
+    """
     if not _may_be_of_handler(row):
         return None
     if row.row_key == ENTITY:
@@ -158,7 +161,7 @@ def _of_entity(row: Row) -> HandlerCount:
 
 
 def _may_be_of_handler(row: Row) -> bool:
-    """Return whether a partition key may be that of a stream or entity. Names of handlers have no full stop."""
+    """Return whether a partition key could be that of a stream or entity. Names of handlers have no full stop."""
     handler, hyphen, _ = row.partition_key.partition("-")
     return bool(hyphen) and "." not in handler
 

@@ -58,14 +58,14 @@ _LAST = "~"
 
 
 async def switch(store: Store, name: str, to: str, clock: Clock = system_clock) -> int | None:
-    """Replace table `name` by table `to`, which has reprocessed it, or switch back to `to`, which it replaced.
+    """Replace table `name` with table `to`, which has reprocessed it, or switch back to `to`, which `name` replaced.
 
-    If another table has replaced `name`, that table is meant. Return the number of objects copied, or `None` if `to`
-    has already replaced `name`. Costs a request for every 1,000 objects, and two for each object that is copied or has
-    dead letters. After an interruption, call `switch` again.
+    If another table has replaced `name`, then `name` stands for that table. Return the number of objects copied, or
+    `None` if `to` has already replaced `name`. Costs a request for every 1,000 objects, and two for each object that is
+    copied or has dead letters. After an interruption, call `switch` again.
 
-    Raises `UsageError` while a batch is open, if messages came in since the reprocessing, and for a switch back after
-    the table has changed. Raises `ConcurrencyConflictError` if a batch begins during the call.
+    Raises `UsageError` while a batch is open, if messages came in since the reprocessing or, when switching back, if
+    `name` has changed since it replaced `to`. Raises `ConcurrencyConflictError` if a batch begins during the call.
     """
     asked, (name, old) = name, await open_current(store, name, make=False)
     new = await store.table(to, make=False)
@@ -126,7 +126,7 @@ async def _counter(table: Table) -> Counter:
 
 
 async def _contents(table: Table) -> bytes:
-    """Return a digest that changes with each batch, message and command, except for publishing."""
+    """Return a digest that every batch, message and command changes, except for publishing."""
     found = sha256(f"{(await _counter(table)).next}".encode())
     async for header in state_headers(table, _ALL):
         found.update(f"\n{header.partition_key} {header.etag}".encode())
@@ -236,7 +236,7 @@ async def _add_letters(old: Table, new: Table, key: str) -> None:
 
 
 async def _copy_rows(source: Table, target: Table, partition: str, *, is_exact: bool = False) -> None:
-    """Copy the rows of a partition, except batches that `target` has. `is_exact`: delete rows that `source` lacks."""
+    """Copy the rows of a partition except batches that `target` has. If `is_exact`, delete rows that `source` lacks."""
     there = {row.row_key async for row in rows_between(target, partition, "", _LAST, [])}
     rows = [row async for row in rows_between(source, partition, "", _LAST)]
     if partition == LEDGER:
@@ -267,12 +267,11 @@ async def fork(
     into: str | None = None,
     check: Callable[[Version], object] = lambda _: None,
 ) -> Fork:
-    """Copy the versions of one object, up to number `at` or all, into a new table.
+    """Copy the versions of one object into a new table: those up to number `at`, or all if it is `None`.
 
     A `Processor` on the new table continues after the last copied version, with the same key for random numbers.
-    `into`: the name of the new table, random by default. `check` is called with the last version before the table is
-    made. Raises `UsageError` if there is no such version, or if
-    `into` has contents.
+    `into`: the name of the new table, random by default. Before the table is made, `check` is called with the last
+    version. Raises `UsageError` if there is no such version, or if `into` has contents.
     """
     _, table = await open_current(store, name, make=False)
     for spelled in dict.fromkeys((canonical(business_id), business_id)):

@@ -48,7 +48,10 @@ PARTITION = "deliveries."  # begins the partition keys of customers
 
 
 class KeyState(IntEnum):
-    """At least once: `LOCKED` while a delivery sends, then `SEALED`. At most once: `SEALED` before a delivery sends."""
+    """The state of a stored key.
+
+    At least once: `LOCKED` while a delivery sends, then `SEALED`. At most once: `SEALED` before a delivery sends.
+    """
 
     LOCKED = 0
     SEALED = 1
@@ -99,7 +102,7 @@ class Keys(Protocol):
         """Return the stored key, even if it has expired, or None if no key is stored."""
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
-        """Durably insert `new`, or replace `over` by `new`. Return the stored key, or None if another key is stored."""
+        """Durably insert `new`, or replace `over` with it. Return the stored key, or None if another key is stored."""
 
     async def delete(self, key: DeliveryKey, found: Key) -> None:
         """Delete a key, unless it has changed since it was read."""
@@ -232,7 +235,7 @@ class RedisKeys:
         return found
 
     async def _change(self, key: DeliveryKey, found: Key, value: str | None = None, until: int = 0) -> bool:
-        """Replace the stored key `found` by `value`, or delete it for None. Return False if another value is stored.
+        """Replace the key `found` with `value`, or delete it if `value` is None. Return False if another key is stored.
 
         `until`: the time when the new value expires, in milliseconds since 1970 UTC.
         """
@@ -522,7 +525,8 @@ class IdempotentDelivery:
     ) -> Key:
         """Store a key that expires after `period`, unless an unexpired key exists. Return the key that is now stored.
 
-        Its holder is `name` if this call stored it. A redrive also replaces a sealed key without the result `SENT`.
+        The key's holder is `name` if this call stored it. A redrive also replaces a sealed key whose result is not
+        `SENT`.
         """
 
         async def attempt() -> Key:

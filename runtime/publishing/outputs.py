@@ -37,7 +37,8 @@ _NO_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|NaN|-?Infinity')
 def cut(tables: Iterable[pa.Table], count: int) -> Iterator[Slices]:
     """Context manager that cuts tables of outputs into `count` slices in temporary files.
 
-    `tables` may omit whole slices. To resume a slice, it must hold all its outputs: the progress is a position in it.
+    `tables` may omit whole slices, but must hold all outputs of a slice that is resumed: progress is a position in the
+    slice.
     """
     with TemporaryDirectory(prefix="consistent-slices-") as folder:
         counts: Counter[int] = Counter()
@@ -244,8 +245,8 @@ def check_types(batches: Iterable[BatchOutputs], types: Collection[str]) -> None
 def _folder(record: BatchRecord, out: str) -> Folder:
     """Return the folder of a batch.
 
-    The folder of an epoch is in a hidden folder of `out`, and later in `out` itself. Raises `BatchRefusedError` if the
-    epoch was merged with others.
+    The folder of an epoch is first in a hidden folder of `out`, and later in `out` itself. Raises `BatchRefusedError`
+    if the epoch was merged with others.
     """
     name = f"batch_id={record.batch_id}"
     if not record.is_epoch:

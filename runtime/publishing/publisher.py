@@ -61,7 +61,7 @@ Result = End  # the result of an output is never `LOCKED`
 
 
 class Record(NamedTuple):
-    """The recorded result of sending an output. Targets record only dead letters, except function targets."""
+    """The recorded result of sending an output. Function targets record all outputs, and others only dead letters."""
 
     message_id: str
     type: str
@@ -147,7 +147,7 @@ class ThreadedPublisher(Publisher):
 
 
 def in_thread(work: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """Decorate a method so that it runs in the publisher's thread, after all earlier calls, even cancelled ones."""
+    """Decorate a method to run in the publisher's thread after all earlier calls have ended, even cancelled ones."""
 
     @wraps(work)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -285,7 +285,7 @@ To = TypeVar("To", bound=OneByOneTarget)
 
 
 class OneByOnePublisher(Publisher, Generic[To]):
-    """Sends the outputs of each business object in order, and different objects concurrently."""
+    """Sends the outputs of each business object in order, and those of different objects concurrently."""
 
     def __init__(self, target: To) -> None:
         self.target = target

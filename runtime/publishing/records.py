@@ -273,9 +273,10 @@ async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str,
 
 
 async def prune_publications(table: Table, clock: Clock) -> int:
-    """Delete the publications of batches that left the ledger, unless a slice is claimed. Return their number.
+    """Delete the publications of batches that are no longer in the ledger. Return the number of deletions.
 
-    Costs one request for each publication, and four more for each publication that is deleted.
+    Keeps publications with a claimed slice. Costs one request for each publication, and four more for each publication
+    that is deleted.
     """
     publications, ledger, count = Publications(table, clock), Ledger(table, clock), 0
     for each in [read_publication(row) async for row in rows_of(table, PUBLICATION)]:

@@ -93,7 +93,7 @@ class PublicationProgress:
         return [number for number in range(self.publication.slices) if number not in sent]
 
     def taken_over(self, options: PublishOptions) -> frozenset[str]:
-        """Return the tokens of claims to take over before they expire: all claims with `--take-over`, or else none."""
+        """Return the tokens of claims to take over before they expire: all if `options.take_over`, otherwise none."""
         return frozenset(each.lease.token for each in self.found.values() if options.take_over)
 
 
@@ -156,10 +156,11 @@ async def begin(
 async def find_unpublished(
     table: Table, target: Target, types: Sequence[str], out: str | None, *, corrections: bool = False
 ) -> list[tuple[BatchRecord, bool]]:
-    """Return the complete batches with unsent or rejected outputs by number, each with whether any were rejected.
+    """Return the complete batches with unsent or rejected outputs, sorted by number.
 
-    `out` overrides the recorded output folders. Costs one request for every 1,000 batches, and three per batch with
-    outputs. Raises `UsageError` if a type has no outputs in the batches that were never published.
+    Each comes with a flag, which is True if outputs were rejected. `out` overrides the recorded output folders. Costs
+    one request for every 1,000 batches, and three per batch with outputs. Raises `UsageError` if a type has no outputs
+    in the batches that were never published.
     """
     publications, new, unpublished = Publications(table, system_clock), [], []
     async for record in records(table):
@@ -241,9 +242,10 @@ class Runner:
         return record if any([await publications.is_complete(key) for key in keys]) else None
 
     def _look_up(self, makers: Mapping[Maker, BatchRecord]) -> None:
-        """Read from the outcome files of published batches with dead letters which outputs these batches sent.
+        """Find the outputs that published batches with dead letters have sent, by reading the batches' outcome files.
 
-        An attempt at such a batch may have stored a version whose message a later attempt rejected, without outputs.
+        In such a batch, an attempt may have stored the version of a message that a later attempt rejected. Then the
+        outputs of the version were not sent.
         """
         repeated = defaultdict[Maker, list[str]](list)
         for output in chain.from_iterable(map(self.cut.outputs, self.cut.numbers)):
@@ -350,7 +352,8 @@ class Runner:
 async def letters(table: Table, of: BatchRecord, target: Target, types: Sequence[str] = ()) -> PublishResult:
     """Return the publication of a batch to a target, with the stored record of each output that has one.
 
-    `types` must be those of the publication: empty if it sent all types. Raises `UsageError` if there is none.
+    `types` must be those of the publication, or empty if it sent all types. Raises `UsageError` if there is no such
+    publication.
     """
     publications = Publications(table, system_clock)
     publication = await _find(publications, of, target, types)
@@ -369,8 +372,8 @@ async def redrive(
 ) -> PublishResult:
     """Send the rejected outputs of a batch again, in order for each business object.
 
-    Several redrives may run concurrently, and be repeated after a crash. Reads the outcomes once, and costs two
-    requests per output. Raises `UsageError` if the batch was not published to the target, and `TargetError` like
+    Several redrives may run concurrently. A redrive may be repeated after a crash. Reads the outcomes once, and costs
+    two requests per output. Raises `UsageError` if the batch was not published to the target, and `TargetError` like
     `publish`.
     """
     options, publications = options or PublishOptions(), Publications(table, clock)

@@ -130,11 +130,12 @@ class OutboxAlgorithm(ABC):
         *,
         is_stopped: bool,
     ) -> tuple[Entity, Delivery]:
-        """Handle a delivery. Return the updated entity and an outcome or, for a message in the outbox, `delivery`.
+        """Handle a delivery. Return the updated entity and the outcome.
 
-        Once the entity is stored, the caller makes the outcome of such a delivery from its outbox entry. `position` is
-        the index of the delivery, `refusals` holds the entity's dead letters, and `attempts` collects an attempt id for
-        each message in the outbox. If `is_stopped`, new messages are held back.
+        If the message is now in the outbox, `delivery` is returned instead of an outcome: once the entity is stored,
+        the caller makes the outcome from the outbox entry. `position` is the index of the delivery, `refusals` holds
+        the entity's dead letters, and `attempts` collects an attempt id for each message in the outbox. If
+        `is_stopped`, new messages are held back.
         """
         forgotten = self._after_forgetting(entity, delivery)
         if forgotten is not None:
@@ -212,7 +213,7 @@ class OutboxAlgorithm(ABC):
     def concluded(
         self, message: Prepared, status: Status, version: int | None = None, outputs: tuple[Output, ...] = ()
     ) -> Outcome:
-        """Return an outcome that is no dead letter. `version`: `None` if the entity has no entry for the message."""
+        """Return an outcome other than a dead letter. `version`: `None` if the entity has no entry for the message."""
         outputs = _traced(outputs, message.envelope.headers)
         return Outcome(
             message.envelope, self.handler.name, message.business_id, status, None, None, version, outputs
@@ -242,7 +243,7 @@ class OutboxAlgorithm(ABC):
         await until_undisturbed(self.retries, finish_once)
 
     async def unfinished(self, business_id: str, latest: int) -> list[Outcome]:
-        """Return outcomes of the messages of an entity that a dead worker or an abandoned batch left unfinished.
+        """Return outcomes of an entity's messages that a crashed worker or an abandoned batch left unfinished.
 
         The caller commits the outcomes, then calls `finish`. Skips single messages handled after `latest`, in
         microseconds since 1970 UTC.
@@ -258,7 +259,10 @@ class OutboxAlgorithm(ABC):
         return outcomes
 
     async def make_unfinished_ready(self, key: str, latest: int) -> tuple[Entity, list[IdKey]]:
-        """Load an entity, and call `make_ready` for its unfinished messages. Return the entity and the message ids."""
+        """Load an entity, and call `make_ready` for the messages that `unfinished` is about.
+
+        Return the entity and the ids of these messages.
+        """
         entity = await self.entities.load(key)
         single = entity.pending_of(lambda batch: batch is None)
         old = [id_ for id_ in single if entity.outbox[id_].now <= latest]
@@ -334,7 +338,7 @@ class OutboxAlgorithm(ABC):
         return await self.entities.update(entity, lambda current: current.without(message_ids))
 
     async def forget_leftover(self, entity: Entity, message: Prepared) -> None:
-        """Remove the outbox entry, left by a crash, of a message that is recorded as finished outside its entity."""
+        """Remove the outbox entry, if a crash left one, of a message recorded as finished outside its entity."""
         await self.forget(entity, [message.key])
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
@@ -360,7 +364,7 @@ class OutboxOneByOne:
         return await until_undisturbed(algorithm.retries, partial(self.attempt, algorithm, message))
 
     async def attempt(self, algorithm: OutboxAlgorithm, message: Delivery) -> Outcome:
-        """Handle, publish and finish a message. Return its outcome. A conflict or timeout is raised, not retried."""
+        """Handle, publish and finish a message once: conflicts and timeouts are raised. Return its outcome."""
         entity, (outcome,) = await algorithm.attempt(message.business_id or "", [message])
         if isinstance(message, Outcome) or outcome.is_dead_letter:
             await publish_all(algorithm.table, self.publish, ())
@@ -373,7 +377,10 @@ class OutboxOneByOne:
         return outcome
 
     async def publish_outputs(self, entity: Entity, keys: Collection[IdKey], cause: Headers = None) -> None:
-        """Publish the unpublished outputs of messages, after making the commit durable. `cause`: trace headers."""
+        """Make the commit durable, then publish the unpublished outputs of messages.
+
+        The trace context in the headers `cause` is added to the outputs.
+        """
         outputs = [output for key in keys for output in entity.outbox[key].to_publish]
         await publish_all(self.algorithm.table, self.publish, _traced(outputs, cause))
 
@@ -510,7 +517,7 @@ class TokenBased(OutboxAlgorithm):
         return self.if_it_fits(changed.with_entry(message.key, replace(entry, tokens=tokens)), message)
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
-        """For each message without a committed attempt, register this one, create its tokens, and commit it."""
+        """For each message without a committed attempt, register this attempt, create its tokens, and commit it."""
         entity = await self.entities.update(entity, partial(_registered, attempts))
         undecided = {key: attempts[key] for key in _undecided(entity, attempts)}
         if undecided:
@@ -605,7 +612,7 @@ class OutboxWithDeduplicationStore(OutboxAlgorithm):
         return left
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
-        """Delete from the store the messages of one entity that were added up to `latest`. Return their number."""
+        """Delete an entity's messages that were added to the store up to `latest`. Return their number."""
         with one_of_many(self.store.table, key):
             return await self.store.evict(key, latest, dry_run=dry_run)
         return 0

@@ -163,7 +163,7 @@ class Entity:
         return sum(entry.is_pending for entry in self.outbox.values())
 
     def pending_of(self, includes: Callable[[BatchKey | None], bool]) -> list[IdKey]:
-        """Return the ids of unfinished messages whose batch, or `None` for a single message, `includes` accepts."""
+        """Return the ids of unfinished messages whose batch `includes` accepts. A single message's batch is `None`."""
         return [key for key, entry in self.outbox.items() if entry.is_pending and includes(entry.batch)]
 
     @property

@@ -206,7 +206,7 @@ def first_name(message_id: str) -> str:
 
 
 def token_of(message: Envelope, handler: str) -> Token | None:
-    """Return the token that a message names for a handler, or None if it names no token or another message's."""
+    """Return the token that a message names for a handler. None if it names no token, or one of another message."""
     name = (message.headers or {}).get(HEADER)
     if not name or not _NAME.fullmatch(name):
         return None

@@ -231,10 +231,10 @@ class StreamsTogether:
         deliveries: Deliveries,
         batch_ids: Sequence[str] | None = None,
     ) -> tuple[Outcomes, list[int]]:
-        """Handle prepared deliveries. Return the outcomes of stored streams, and the indexes of the other streams.
+        """Handle prepared deliveries. Return the outcomes of streams that were stored, and the indexes of the others.
 
-        The caller processes the other streams individually. `ends`: as in `prepare`. `batch_ids`: the batch of each
-        stream, if the streams are of several batches.
+        The caller must process the others individually. `ends`: as in `prepare`. `batch_ids`: the batch of each stream,
+        if the streams belong to several batches.
         """
         name = self.algorithm.handler.name
         parts = [slice(*bounds) for bounds in zip([0, *ends], ends, strict=False)]

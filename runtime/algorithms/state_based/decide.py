@@ -53,7 +53,7 @@ class Invoker:
         """The context of the current call. While this is set, an error comes from the handler."""
 
     def handle(self, draft: CommitDraft, first: int, end: int) -> Failure | None:
-        """Add the versions of the messages from `first` to before `end`. Return the failure that ended this, if any.
+        """Add the versions of the messages from `first` to before `end`. Return the failure that stopped this, if any.
 
         Stops early if the draft is full or has documents.
         """
@@ -76,7 +76,7 @@ class Invoker:
     ) -> Handled:
         """Handle the deliveries in `part`, starting on `newest`, until the versions take `room` bytes.
 
-        `attempt` identifies the attempt that stores the documents. `None`: no document store is configured.
+        `attempt` identifies the attempt that stores the documents. It is `None` if no document store is configured.
         """
         handler, business_id = self._handler, self.business_id
         name, key, most = handler.name, handler.draw_key, self._room
@@ -205,7 +205,7 @@ class Decider:
         return sorted({*known, *(place for place, each in enumerate(messages) if type(each) is Outcome)})
 
     def _copies_from(self, position: int, draft: CommitDraft) -> list[Copy]:
-        """Return the consecutive deliveries from a position on that are exact copies of known messages."""
+        """Return the deliveries from `position` on, up to the first that is no exact copy of a known message."""
         deliveries, found = draft.deliveries, []
         ids, types = deliveries.envelopes.message_ids, deliveries.envelopes.types
         for place in range(position, min(position + replay.IN_A_ROW, len(deliveries))):

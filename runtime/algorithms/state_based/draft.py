@@ -109,7 +109,7 @@ class CommitDraft:
 
     @property
     def is_full(self) -> bool:
-        """Whether the transaction may have no room for another version."""
+        """Whether the transaction might lack room for another version."""
         size = sum(document.reference.size for _, document in self._documents)
         return (
             self.packer.is_full
@@ -141,7 +141,7 @@ class CommitDraft:
             self._documents += [(self.number, document) for document in documents]
 
     def conclude(self, key: IdKey, status: Status, version: Version, published: Sequence[Published]) -> None:
-        """Add the outcome of the next delivery, a duplicate. `version`: the version that its message made."""
+        """Add the outcome of the next delivery, which is a copy of the message that made `version`."""
         if status is Status.DUPLICATE and version.batch is not None and version.batch_number is not None:
             self.outcomes.makers[len(self.outcomes)] = version.batch, version.batch_number
         self.outcomes.conclude(status, version.number, version.record.now, published)
@@ -163,7 +163,7 @@ class CommitDraft:
         self.outcomes.refuse(outcome)
 
     def seal(self, written_at: int) -> SealedCommit:
-        """Seal as many first versions as fit one transaction, and all outcomes before the first omitted version."""
+        """Seal the first versions that fit one transaction, and all outcomes before the first omitted version."""
         head = self.head
         runs: Sequence[PackedRun] = ()
         stored, decided = 0, len(self.outcomes)
@@ -186,7 +186,7 @@ class CommitDraft:
         return SealedCommit(outcomes, update, self._appended(stored, decided), seen, documents, self.attempt)
 
     def _appended(self, stored: int, decided: int) -> Mapping[IdKey, Version]:
-        """Return by message id the versions appended since the load whose messages have more deliveries waiting."""
+        """Return, by message id, versions appended since the load. Skips messages without another waiting delivery."""
         waiting, before = self.deliveries.ready_keys(decided), self._history.appended
         appended = {key: before[key] for key in waiting if key in before}
         for key in waiting:

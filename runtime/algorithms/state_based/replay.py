@@ -116,7 +116,7 @@ class Replayer:
     def replay_all(
         self, copies: Sequence[Copy]
     ) -> tuple[list[Replayed], HandlerFailedError | CodecError | None]:
-        """Replay consecutive known messages as recorded. Return the results up to the first error, and the error."""
+        """Replay consecutive known messages as recorded, up to the first error. Return the results, and any error."""
         replayed: list[Replayed] = []
         run = partial(self._replay_all, copies, replayed)
         try:
@@ -175,7 +175,7 @@ def meets_digests(replayed: Replayed, version: Version) -> bool:
 
 
 def find_difference(handler: HandlerDefinition, replayed: Replayed, known: Version) -> Difference | None:
-    """Return how a replay differs from the version, `None` if equal. Raises `CodecError` if a state cannot be read."""
+    """Return how a replay differs from a version, or `None` if equal. Raises `CodecError` if a state cannot be read."""
     codec, record = handler.codec, known.record
     is_upcast = known.schema != codec.version
     recorded = codec.upcast(known.after, known.schema)
@@ -213,7 +213,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The verdict on one delivery to one handler. An unreadable newest state is a finding without a message."""
+    """The verdict on one delivery to one handler. The finding that the newest state is unreadable has no message."""
 
     handler: str | None
     business_id: str | None

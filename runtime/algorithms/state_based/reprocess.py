@@ -50,7 +50,7 @@ _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?(E[+-]?\d{1,2})?")
 
 
 class _NewContext(Context):
-    """A context that returns recorded values from `capture`. Unrecorded values need `captures`."""
+    """A context whose `capture` returns recorded values. Other values are captured only if `captures` is set."""
 
     __slots__ = ("_captures",)
 
@@ -96,7 +96,7 @@ class Manner:
     mark: str = "consistent-mark"  # the header that marks outputs as NEW or GONE
 
     def has(self, version: Version) -> bool:  # noqa: ARG002 - all
-        """Return whether to reprocess a version. The first `False` ends the recorded stream."""
+        """Return whether to reprocess a version. The recorded stream ends before the first one that is not."""
         return True
 
 
@@ -115,8 +115,8 @@ class Reprocessor:
     ) -> Sequence[Outcome]:
         """Follow the recorded stream until a message is missing. Return the outcomes.
 
-        A message that makes the recorded state and outputs is a `duplicate`. Any other message is `processed`, with the
-        differences as JSON in `error`.
+        A message that makes the same state and outputs as recorded is a `duplicate`. Any other message is `processed`,
+        with the differences as JSON in `error`.
         """
         algorithm = self.algorithm
         try:
@@ -201,14 +201,17 @@ class _Stream:
         return self._outcomes
 
     def _keeps_next(self, history: History, followed: int, waiting: Sequence[object] | None) -> bool:
-        """Return whether to keep the next version though its message, an output, is missing. `waiting`: see `_plan`."""
+        """Return whether to keep the next version although its message, which is an output, is missing.
+
+        `waiting`: the second result of `_plan`.
+        """
         if waiting is None or not self._of.manner.keeps or _is_own(history):
             return False
         version = next(each for each in self._versions if each.number > followed)
         return is_made_by_handler(version.message_id)
 
     def _rewound(self, history: History, followed: int) -> int:
-        """Return the number of the version to resume after: `followed`, or less if a kept version now differs."""
+        """Return the number of the version to resume after: `followed`, or less if a kept version proves to differ."""
         for version in () if _is_own(history) else self._versions:
             key = version.record.message_id
             if version.number <= followed and key in (self._new if key in self._chosen else self._were):
@@ -411,7 +414,10 @@ class _Stream:
     def _repeated(
         self, envelope: Envelope, version: int | None = None, now: int = 0, sent: Sequence[Published] = ()
     ) -> None:
-        """Add the outcome `duplicate` for a message that makes the recorded version or, without `version`, a copy."""
+        """Add the outcome `duplicate`.
+
+        The message makes the recorded version, or is another copy if `version` is `None`.
+        """
         outputs = outputs_of(sent, version or 0, now, envelope.headers)
         repeated = Outcome(envelope, *self._names, Status.DUPLICATE, version=version, outputs=outputs)
         self._outcomes.append(repeated)
@@ -436,7 +442,7 @@ class _Stream:
             at += 1
 
     def _report(self, step: _Step, made: _Made, number: int | None, now: int) -> None:
-        """Add an outcome with the differences of a step from the record, as JSON. `number`: the new version, if any."""
+        """Add an outcome that states in JSON how a step differs from the record. `number`: the new version, if any."""
         version, fields = step.version, list[dict[str, str]]()
         state, was = ("new" if version is None else "gone"), None if version is None else version.number
         if step.position is not None:
@@ -464,7 +470,7 @@ class _Stream:
         self._outcomes.append(Outcome(envelope, *self._names, Status.PROCESSED, None, text, number, outputs))
 
     def _published_before(self, version: Version, envelope: Envelope) -> Sequence[Published] | None:
-        """Return the recorded outputs of a version, or `None` if the code that made the version is unknown."""
+        """Return the recorded outputs of a version, or `None` if the known code does not reproduce them."""
         if version.record.outputs_digest == NO_OUTPUTS:
             return ()
         delivery = prepare(self._of.was, self._business_id, envelope)
@@ -477,7 +483,7 @@ class _Stream:
         return found if digest_outputs(found) == version.record.outputs_digest else None
 
     def _report_object(self, history: History) -> None:
-        """Add an outcome without a message: how the final state differs from the recorded one."""
+        """Add an outcome, without a message, that states how the final state differs from the recorded one."""
         before = self._handler.initial
         if self._versions:
             before = self._handler.codec.upcast(self._versions[-1].after, self._versions[-1].schema)
@@ -547,7 +553,10 @@ def _fields(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - 
 
 
 def _numbers(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - any JSON values
-    """Return the fields whose sums of numbers differ. Numeric text counts if any in its field has a decimal point."""
+    """Return the fields whose sums of numbers differ.
+
+    Numeric texts are included if at least one in the same field has a decimal point.
+    """
     sides = [list(_leaves(each)) for each in (before, after)]
     decimals = {path for side in sides for path, value in side if isinstance(value, str) and "." in value}
     old, new = dict[str, int | Decimal](), dict[str, int | Decimal]()

@@ -36,7 +36,7 @@ MINIMUM_AGE = DAY
 
 
 class HeldBy(StrEnum):
-    """The reasons for keeping versions whose age and number allow deleting them."""
+    """The reasons why versions are kept although their age and number allow their deletion."""
 
     HOLD = "hold"  # a policy holds the stream, which is not even read
     OPEN_BATCH = "open_batch"  # their batch is unpublished
@@ -48,7 +48,10 @@ class HeldBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
-    """The retention rules of a truncation or a policy. All must permit a deletion. Ages are in microseconds."""
+    """The retention rules of a truncation or a policy. A version is deleted only if all of them allow it.
+
+    Ages are in microseconds.
+    """
 
     GROUP: ClassVar = "truncate"
 
@@ -156,7 +159,7 @@ class TruncationRules:
     def holder(self, run: RunIndex) -> HeldBy | None:
         """Return why a due run is kept, or `None` if it may be deleted.
 
-        `UNACKNOWLEDGED` matters only for a run with outputs, which the caller checks.
+        The caller must ignore `UNACKNOWLEDGED` for a run without outputs.
         """
         if not all(
             each.batch is None or self.open_batches.is_finished(each.batch, each.number)
@@ -170,7 +173,7 @@ class TruncationRules:
         return None
 
     def is_held_by_letter(self, run: RunIndex, waiting: Waiting) -> bool:
-        """Return whether deleting a run would move the horizon up to a waiting dead letter, or beyond it."""
+        """Return whether deleting a run would move the horizon to, or past, the time of a waiting dead letter."""
         if run.undated and waiting.undated:
             return True
         if run.newest is None or waiting.oldest is None:
@@ -178,7 +181,7 @@ class TruncationRules:
         return run.newest + self.redelivery_window >= waiting.oldest
 
     def is_acknowledged(self, commit: Commit) -> bool:
-        """Return whether the outputs of a commit are known to be published, by a batch, a consumer or the operator."""
+        """Return whether a batch, a consumer or the operator confirms that the outputs of a commit are published."""
         if commit.batch is not None and not commit.batch.startswith(POSITION):
             return True
         if commit.number is not None and self.open_batches.is_finished(None, commit.number):
@@ -191,7 +194,8 @@ async def _without_old_letters(
 ) -> tuple[Head, Sequence[Letter], Sequence[Include]]:
     """Discard old dead letters, which prevent truncation. Return the new head, these letters, and the row changes.
 
-    Writes nothing. `among`: the numbers of the letters that may be discarded. None: all. Costs up to one request.
+    Writes nothing: the caller stores the changes. `among`: the numbers of the letters that may be discarded, or `None`
+    for all. Costs at most one request.
     """
     latest = rules.give_up
     if latest is None or not head.waiting.count:
@@ -321,8 +325,8 @@ async def truncate_stream(
 ) -> Truncated | None:
     """Delete the versions of one stream that the rules allow. Return `None` if the stream no longer exists.
 
-    `up_to`: the last version to delete, because later ones are not exported. `letters_kept`: the numbers of the
-    exported dead letters. Only these are discarded. Costs a transaction for every 99 rows.
+    `up_to`: the number of the last exported version. Later versions are kept. `letters_kept`: the numbers of the
+    exported dead letters. Other dead letters are kept. Costs a transaction for every 99 rows.
     """
 
     async def attempt() -> Truncated | None:
@@ -386,7 +390,7 @@ async def _gone(
 
 
 def _has_outputs(read: Run, run: RunIndex, rules: TruncationRules) -> bool:
-    """Return whether any version of a run has outputs that may be unpublished. A replay may have to publish them."""
+    """Return whether a version of a run has outputs that may be unpublished, and that a replay would then publish."""
     digests = read.versions.outputs_digests
     starts = accumulate((commit.length for commit in run.commits), initial=run.first - read.first)
     return any(

@@ -93,7 +93,10 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         self._is_redrive = False
 
     async def open(self, name: SliceName) -> bool:
-        """Open the keys. Their holders begin with a digest, by which a publication recognises the keys it sealed."""
+        """Open the store of keys.
+
+        The holders of its keys begin with a digest, by which a publication recognises the keys that it sealed.
+        """
         self._prefix = sha256(name.publication.partition("-again-")[0].encode()).hexdigest()[:12]
         self._is_redrive = name.is_redrive
         if self._delivery is None:
@@ -109,7 +112,7 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         await self._stack.aclose()
 
     async def attempt(self, output: CommittedOutput) -> Record | None:
-        """Send an output unless its key says that the output was sent. Waits while another delivery locks the key."""
+        """Send an output unless its key says that the output was sent. Waits while another delivery holds the lock."""
         try:
             message = self.target.message_of(output)
         except ValueError as error:
