@@ -53,7 +53,7 @@ class Consumer:
     """Handles the messages of a source in the handlers of an app, and sends the outputs to a target.
 
     `source` and `target` are URLs (docs/serve.md). Without a target, outputs are dropped. `run` returns when the source
-    ends or after `stop`. In an ASGI lifespan, use the consumer as a context manager, which runs it in the block.
+    ends or after `stop`. In an ASGI lifespan, use the consumer as a context manager: it runs during the block.
 
     Raises `UsageError` for an invalid URL. `run` raises `UsageError` for a table of another app.
     """
@@ -185,7 +185,7 @@ class Consumer:
                 self._take(received, streams)
 
     def _room(self) -> int:
-        """Return how many messages may be read: 0 when stopping, when full, or if another service is unavailable."""
+        """Return how many messages may be read: 0 when stopping, when full, or if the store or a target is down."""
         is_full = self._held_bytes >= self._options.read_ahead_bytes
         others = self._troubles.keys() - {f"the source {self._source.name}"}
         is_paused = self._stops_at is not None or is_full or others

@@ -258,7 +258,7 @@ def open_source(url: str, decoding: Decoding = AS_JSON) -> Source:
 def open_settlement(url: str | None, source: Source | None, names: Mapping[str, str]) -> Settlement:
     """Return the settlement for a source and the target at a URL. If `url` is None, outputs are dropped.
 
-    `names` maps message types to topics, queues, paths or tables. Raises like `open_source`.
+    `names` maps message types to topics, queues, paths or tables. Raises the errors of `open_source`.
     """
     if url is None:
         return Settlement("" if source is None else source.name, source)

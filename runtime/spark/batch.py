@@ -59,16 +59,16 @@ def run_batch(
     batch_id: str | None = None,
     **options: Any,  # noqa: ANN401 - the fields of BatchOptions
 ) -> DataFrame:
-    """Run a batch to its end. Return a DataFrame that scans its outcomes, one for each delivery and handler.
+    """Run a batch to its end. Return a DataFrame that scans its outcomes, one for each delivery to a handler.
 
     `messages`: the path of a log, a list of paths, the URL of topics in Kafka (docs/kafka.md), or a table: a DataFrame
-    of Spark or pandas, or an Arrow table. The columns are message_id, type, body, and optionally business_id, sequence,
-    enqueued_at, headers, handler.
+    of Spark or pandas, or an Arrow table. A log has the columns message_id, type and body, and optionally business_id,
+    sequence, enqueued_at, headers and handler.
     `options`: the fields of `BatchOptions`.
 
-    Call it again with the id of a failed batch to resume the batch. For a published batch, it only returns the
-    outcomes. Costs a query and a transaction for each stream of a round. Raises `UsageError` for invalid arguments, and
-    `BatchFailedError` if the batch stopped.
+    Call it again with the id of a failed batch to resume the batch. With the id of a published batch, it only returns
+    the outcomes. Costs a query and a transaction for each stream of a round. Raises `UsageError` for invalid arguments,
+    and `BatchFailedError` if the batch stopped.
     """
     return Batch(spark, app, store, table, out, given(BatchOptions, options)).run(messages, batch_id).outcomes
 
@@ -121,9 +121,10 @@ class Batch:
     def sweep(self, older_than: timedelta = AT_ONCE, batch_id: str | None = None) -> BatchResult:
         """Publish outputs that crashed workers or abandoned batches left in outboxes.
 
-        A sweep is a batch. Its outcomes are duplicates that carry the outputs. With `cascade`, handlers take these.
-        Skips single messages handled less than `older_than` ago. Costs one request for every 1,000 entities, and
-        three for each unfinished one. Raises `UsageError` for the state-based algorithm, which stores no outputs.
+        A sweep is a batch. Its outcomes are duplicates that carry the outputs. With `cascade`, handlers take the
+        outputs. Skips single messages handled less than `older_than` ago. Costs one request for every 1,000 entities,
+        and three more for each entity with unfinished messages. Raises `UsageError` for the state-based algorithm,
+        which stores no outputs.
         """
         check_swept(self.options.algorithm)
         latest = cut_off(self.options.clock, older_than)
@@ -185,7 +186,7 @@ def partitions_of(spark: SparkSession, options: BatchOptions) -> int:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Runs the rounds of a batch. `begin` begins or resumes a batch, `end` runs and publishes it."""
+    """Runs the rounds of a batch. `begin` begins or resumes a batch. `end` runs and publishes it."""
 
     spark: SparkSession
     app: App
@@ -232,7 +233,7 @@ class Rounds:
         return self.connection.run(self.ledger.find(batch_id))
 
     def begin(self, batch_id: str | None, what: str) -> BatchRecord:
-        """Begin or resume a batch in the ledger, after all checks. `what`: its input. Return its record."""
+        """Begin or resume a batch in the ledger, after all checks. Return its record. `what`: its input, as text."""
         self.check_table()
         begun = None if batch_id is None else self.find(batch_id)
         if batch_id is not None and begun is None:
@@ -242,14 +243,17 @@ class Rounds:
         return self.enter(batch_id or new_batch_id(), what)
 
     def enter(self, batch_id: str, what: str) -> BatchRecord:
-        """Begin or resume a batch in the ledger. The caller has called `check_table` and `check_place`."""
+        """Begin or resume a batch with the input `what`, after `check_table` and `check_place`. Return its record."""
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
         algorithm, demands = self.options.described_algorithm(), self._demands()
         begin = self.ledger.begin(batch_id, input_, self.out, algorithm, demands)
         return self.connection.run(begin)
 
     def end(self, record: BatchRecord, first: Work, messages: int | None = None) -> BatchRecord:
-        """Run the uncommitted rounds of a batch, and publish it. `messages`: how many `first` has, if known."""
+        """Run the uncommitted rounds of a batch, and publish it.
+
+        `first`: the work of round 0. `messages`: the number of its messages, if known.
+        """
         began = time.time()
         with batch_span("process batch", batch_id=record.batch_id, table=self.place.table) as note:
             ended = self._end(record, first, messages)
@@ -306,7 +310,7 @@ class Rounds:
         return self.options.cascade and record.last_routable > 0
 
     def _check_cascade(self, record: BatchRecord, messages: int | None) -> None:
-        """Raise `BatchFailedError` for too many rounds or outputs. `messages`: how many round 0 had, if known."""
+        """Raise `BatchFailedError` for too many rounds or outputs. `messages`: the number in round 0, if known."""
         if record.rounds >= self.options.max_rounds:
             raise BatchFailedError(
                 f"The cascade of batch {record.batch_id} has not ended after {record.rounds} rounds. Nothing is lost: "
@@ -327,7 +331,7 @@ class Rounds:
         return Work(route(self._new_outputs(record), self.app, self.partitions), self.job(record).fold)
 
     def _new_outputs(self, record: BatchRecord) -> DataFrame:
-        """Return the outputs of the last round as a log, without those that their handler has already handled."""
+        """Return the last round's outputs as a log, with a row for each handler that has not yet handled the output."""
         folders, handlers = self._folders(record), sf.lit(None).cast("array<string>")
         for name in self.app.message_types:
             takers = sf.lit([each.handler for each in self.app.routes(name)])
@@ -384,7 +388,7 @@ class Rounds:
         return attempt, parts
 
     def _decide(self, record: BatchRecord, attempt: str, parts: Sequence[OutcomeFile]) -> BatchRecord:
-        """Propose an attempt to the ledger. Return the record with the chosen one, which may be another driver's."""
+        """Propose an attempt to the ledger. Return the record with the chosen attempt, perhaps another driver's."""
         folders, types = self._folders(record), tuple(self.app.message_types)
         try:
             if not parts:
@@ -507,7 +511,7 @@ def dead_letters(outcomes: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeCount:
-    """The numbers of deliveries and outputs with the same round, handler and outcome."""
+    """The numbers of deliveries and outputs with the same round, handler, status and reason."""
 
     round: int
     handler: str | None
@@ -527,7 +531,7 @@ def count_outcomes(outcomes: DataFrame) -> list[OutcomeCount]:
 
 
 def dead_letter_groups(outcomes: DataFrame, limit: int) -> list[DeadLetters]:
-    """Return the `limit` largest groups of dead letters, by reason, handler, type and error without its values."""
+    """Group dead letters by reason, handler, type and error without its values. Return the `limit` largest groups."""
     alike = sf.regexp_replace("error", VARYING, "").alias("alike")
     ids = sf.array_distinct(sf.array_compact(sf.array(sf.min("message_id"), sf.max("message_id"))))
     grouped = (

@@ -191,7 +191,7 @@ class BatchFolders:
         return sum(file.metadata.num_rows for file in self._opened(number))
 
     def causes(self, number: int) -> list[str]:
-        """Return up to 64 distinct `traceparent` headers of outputs of a round, which tell what caused the outputs."""
+        """Return up to 64 distinct `traceparent` headers of some outputs of a round, to link to their traces."""
         for file in self._opened(number):
             rows = next(file.iter_batches(_LOOKED_AT, columns=["outputs"]), None)
             headers = [] if rows is None else rows.column("outputs").flatten().field("headers").to_pylist()
@@ -218,7 +218,7 @@ def _move(
 ) -> None:
     """Gather the files of an attempt in a folder to which no late task writes, then move that folder atomically.
 
-    `there`: the sizes of files in `target`. `sizes`: those of the attempt. `mark`: names a file that marks completion.
+    `there`: the sizes of the files in `target`. `sizes`: those of the attempt. `mark`: the file that marks completion.
     """
     gathered = source.sub(_GATHERED)
     try:
@@ -246,7 +246,7 @@ def _move(
 def _copy(
     source: Folder, target: Folder, there: Mapping[str, int], sizes: Mapping[str, int], mark: str
 ) -> None:
-    """Copy the files of an attempt, while a marker file says that the copy is unfinished. Arguments: see `_move`."""
+    """Copy the files of an attempt. Until all are copied, a file marks the copy as unfinished. See `_move`."""
     unfinished = f"{mark}-unfinished"
     target.create()
     target.touch(unfinished)
@@ -260,7 +260,7 @@ def _copy(
 
 
 def check_unused(out: str, batch_id: str) -> None:
-    """Raise `BatchRefusedError` if `out` already has outcomes under this id, which is not in the ledger."""
+    """Raise `BatchRefusedError` if `out` has outcomes under this id. Call only if the id is not in the ledger."""
     folder = within(out, f"batch_id={batch_id}")
     if open_folder(folder).names():
         raise of_another(folder, batch_id)
@@ -275,7 +275,7 @@ def of_another(folder: str, batch_id: str) -> BatchRefusedError:
 
 
 def absolute_folder(folder: str | PathLike[str]) -> str:
-    """Make a path absolute. Raises `UsageError` if Spark reads the path as a pattern, or for an unknown file system."""
+    """Make a path absolute. Raises `UsageError` if Spark reads it as a pattern, or if its file system is unknown."""
     if not isinstance(folder, str | PathLike):
         raise UsageError(f"A folder (out, checkpoint) must be a str or a Path, not {folder!r}.")
     folder = fspath(folder)

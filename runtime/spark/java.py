@@ -38,7 +38,7 @@ def find_java() -> Path | None:
 
 
 def is_supported(version: str) -> bool:
-    """Return whether Spark 4 supports a Java version such as `17.0.15`. Java 25 needs PySpark 4.2, and 25.0.3."""
+    """Return whether Spark 4 supports a Java version: 17, 21, or 25 from 25.0.3 (with PySpark 4.2)."""
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     return numbers[:1] in {(17,), (21,)} or (25, 0, 3) <= numbers < (26,)
 

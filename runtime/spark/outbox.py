@@ -138,8 +138,8 @@ def evict(
     """Forget the ids of messages processed more than `older_than` ago. Return the number of ids.
 
     `ids`: the table of the deduplication store; `None`: the table of the states. Costs a scan and the requests of
-    `Processor.evict`. Raises `UsageError`, and the errors of `scan`, after which it can be called again. Corrupt
-    entities raise `StoredDataError` after all others are done.
+    `Processor.evict`. Raises `UsageError` for invalid arguments, and the errors of `scan`: call it again to
+    continue. Raises `StoredDataError` for corrupt entities, after all others are done.
     """
     check_stores(algorithm, deduplication_store=ids, token_store=None)
     open_table(place.store, place.table, ids, make=False, spark=spark)

@@ -125,7 +125,7 @@ def publish(
 
     `to`: the URL of a target, or a function of `TargetOptions` that opens it on each worker. `out`: the folder of the
     outcomes, if not the recorded folder. Each task sends `options.concurrency` slices at once, and all tasks share the
-    rate. Costs what `runtime.publishing.runner.publish` does, and a shuffle of the outputs.
+    target's rate limit. Costs what `runtime.publishing.runner.publish` does, and a shuffle of the outputs.
 
     Raises `BatchRefusedError` for an unfinished batch, `UsageError` for an invalid target or options, and `TargetError`
     if not all slices were sent. Call it again to continue.

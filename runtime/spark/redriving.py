@@ -124,7 +124,7 @@ class RedrivenLetters:
             return int(parquet.ParquetFile(file).metadata.num_rows)
 
     async def freeze(self, table: Table, app: App, request: dead_letters.RedriveRequest) -> int:
-        """Freeze the requested dead letters, in constant memory. Return their number. Raises `UsageError` for none."""
+        """Freeze the requested dead letters, in constant memory. Return the number. Raises `UsageError` if it is 0."""
         unfinished = self._folder.sub("unfinished")
         unfinished.create()
         rows: list[dict[str, Any]] = []
@@ -164,7 +164,7 @@ class RedrivenLetters:
         return Work(rows, replace(job, batch=replace(job.batch, is_redrive=True)).redrive)
 
     async def finish(self, table: Table) -> None:
-        """Delete dead letters without a stream, unless rejected again. Then delete the file of frozen letters."""
+        """Delete dead letters without a stream, unless they were rejected again. Then delete the frozen letters."""
         retries = RetryPolicy().beside(table)
         if self.are_frozen:
             with self._folder.read(_FILE) as file:
@@ -184,7 +184,7 @@ class RedrivenLetters:
 
 
 def _rows(found: dead_letters.FoundLetter, app: App, mended: Envelope | None) -> Iterator[dict[str, Any]]:
-    """Yield a row for each handler that takes a dead letter: one, if it has a stream. `mended`: its edited message."""
+    """Yield a dead letter's rows: one if it has a stream, else one per handler. `mended`: its edited message."""
     letter = found.letter
     envelope = mended or letter.envelope
     if envelope is None:

@@ -46,7 +46,7 @@ from runtime.versions.stream import read_whole, stream_heads
 
 @dataclass(frozen=True)
 class Following(Manner):
-    """The history to reprocess: that of the table `place`. `business_id` limits it to an id, `end` to a batch."""
+    """The history of the table `place`, of only one `business_id` and up to the batch `end` if these are given."""
 
     place: TablePlace = field(repr=False)
     was: App  # the app that made the history, as far as it is known
@@ -88,7 +88,7 @@ class ReprocessJob(FoldJob):
 
 @dataclass(frozen=True)
 class ReprocessRounds(Rounds):
-    """Runs the rounds of a reprocessing. Once no output is left, extra rounds visit the streams that wait for one."""
+    """Runs the rounds of a reprocessing. Once no output is left, extra rounds visit streams that wait for an output."""
 
     following: Following = field(kw_only=True)
     visits: list[Visit] = field(default_factory=list, kw_only=True)  # of the next round, to complete streams
@@ -167,7 +167,7 @@ class ReprocessRounds(Rounds):
 
 
 class Visit(NamedTuple):
-    """A stream followed up to the version `followed`. `is_gone`: it waits for an output, which may never come."""
+    """A stream, reprocessed up to version `followed`. `is_gone`: its next message is an output that may never come."""
 
     handler: str
     business_id: str
@@ -204,7 +204,7 @@ def _incomplete(
 
 @dataclass(frozen=True)
 class Reprocessed:
-    """An ended reprocessing, and the streams whose messages are in no log."""
+    """An ended reprocessing, and the streams that are incomplete because no log has their next message."""
 
     result: BatchResult
     missing: Sequence[Visit]
@@ -229,7 +229,7 @@ def reprocess(
     """Handle the history of a table again, with the handlers of `app`, into the table `into` of the store.
 
     `messages`: all logs of the history, see `run_batch`. `was`: the app that made the history, if methods were edited;
-    it repeats old outputs. `as_of`: follow the history up to a batch. `business_id`: follow only objects with this id.
+    it recomputes the old outputs. `as_of`: stop at the end of this batch. `business_id`: handle only its objects.
     `capture`: capture values that the history lacks; otherwise the messages that need them become dead letters.
 
     Call it again with the id of a failed batch to resume the batch, or with a new id to follow messages that arrived

@@ -144,7 +144,8 @@ def register_data_sources(spark: SparkSession, *, push_filters: bool = True) -> 
         versions = spark.read.format("consistent-versions").options(store=url, table="games").load()
 
     `push_filters`: push conditions on handler, business id and time down to the store. This sets
-    `spark.sql.python.filterPushdown.enabled` for all Python data sources of the session. Spark 4.0 lacks it.
+    `spark.sql.python.filterPushdown.enabled` for all Python data sources of the session. On Spark 4.0,
+    `push_filters` has no effect.
     """
     pushes = push_filters and hasattr(DataSourceReader, "pushFilters")
     if pushes:
@@ -235,7 +236,7 @@ class Reader(DataSourceReader):
 
 
 class PushingReader(Reader):
-    """Narrows its request by conditions on handler, business id and time."""
+    """Narrows its request by a query's conditions on handler, business id and time."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
         """Narrow the request by conditions. Return all conditions, so that Spark checks each row again."""

@@ -63,7 +63,7 @@ def unless_gone() -> Iterator[None]:
 
 
 def explain(error: Exception, what_to_do: str = "") -> str:
-    """Return the cause in a Spark error's text: this package's last error, else the last error, else the first line."""
+    """Return the cause of a Spark error (this package's last error, the last error, or line 1), then `what_to_do`."""
     text = _CALLING.sub("", str(error), count=1)
     raised: list[tuple[str, str]] = _RAISED.findall(text)
     ours = [sentence for name, sentence in raised if name.startswith(_OURS)]

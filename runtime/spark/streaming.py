@@ -83,9 +83,9 @@ class Checkpoint:
     """Spark's checkpoint of a query.
 
     Before an epoch, Spark writes `offsets/EPOCH`: a line with the format version, a line with settings, and a line with
-    the offset of each source. The micro-batch is what lies between two such files. The offset of a file source counts
-    lists of files, in `sources/SOURCE/NUMBER`. Every tenth list is `NUMBER.compact`, which repeats all previous lists.
-    The file `metadata` has a random id.
+    the offset of each source. A micro-batch is the input between the offsets in two such files. The offset of a file
+    source is the number of a list of files, `sources/SOURCE/NUMBER`. Every tenth list is `NUMBER.compact`, which
+    repeats all previous lists. The file `metadata` has a random id.
     """
 
     url: str
@@ -102,7 +102,7 @@ class Checkpoint:
         return Planned(id_, digest, dict(file for each in files for file in each))
 
     def changed(self, files: Mapping[str, int]) -> list[tuple[str, bool]]:
-        """Return the URLs of files that were changed, each with whether it is missing. `files`: as in `Planned.files`.
+        """Return the URL of each changed or missing file, and whether it is missing. `files`: see `Planned.files`.
 
         Skips files for which only Spark has credentials.
         """
@@ -322,7 +322,7 @@ class EpochPlaces:
 
     @property
     def working(self) -> str:
-        """The folder of running micro-batches: a hidden one, or the output folder where folders cannot be moved."""
+        """The folder of running micro-batches: a hidden one, or the output folder if folders cannot be moved."""
         return f"{self.out}/{HIDDEN_EPOCHS}" if self._moves_whole else self.out
 
     def check_unused(self, epoch: int) -> None:
@@ -343,11 +343,11 @@ class EpochPlaces:
         return None if self._is_merged(epoch) else self.out
 
     def show(self, epoch: int) -> None:
-        """If enough epochs wait, move the outcomes of all epochs up to this published epoch to the output folder."""
+        """If `compact_after` published epochs up to this one are waiting, move their outcomes to the output folder."""
         self.show_all(lambda each: each <= epoch, self.compact_after)
 
     def show_all(self, is_published: Callable[[int], bool], fewest: int = 1) -> None:
-        """If at least `fewest` published epochs wait, move their outcomes to the output folder."""
+        """If at least `fewest` published epochs are waiting to be moved, move their outcomes to the output folder."""
         if not self._moves_whole:
             return
         self._tidy_once()
@@ -629,7 +629,7 @@ class RunningStream(StreamingQuery):
         return super().isActive or self._end()
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - the name is Spark's
-        """Wait until the query has ended, or for `timeout` seconds. Return whether it has ended (`None`: no limit)."""
+        """Wait for the query to end, at most `timeout` seconds. Return whether it has, or None if `timeout` is None."""
         has_ended = super().awaitTermination(timeout)
         if has_ended is not False:
             self._end()

@@ -57,7 +57,7 @@ _REPORT = ", ".join(
 def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str]:
     """Context manager that holds and renews a table's clean-up lease. Yields its token, with which workers check it.
 
-    `take_over`: take the lease even from an active holder. Otherwise raises `LeaseHeldError` if there is one. Raises
+    `take_over`: take the lease even from an active holder. If false, raises `LeaseHeldError` for such a holder. Raises
     `LeaseLostError` at the end of the block if the lease was lost meanwhile.
     """
     try:
@@ -102,12 +102,13 @@ class TruncationOptions(TruncationChoices):
     A version is deleted if all given rules allow it, except while it
 
     - belongs to an open batch, or to the newest run (event) of its stream,
-    - is younger than a day, without `allow_young`,
+    - is younger than a day, unless `allow_young` is set,
     - comes from a single message whose outputs may be unpublished, unless you promise that they are acknowledged,
     - is not older than a waiting dead letter, unless that letter is discarded.
 
     Without rules, the policies of the table apply. A stream on hold is never truncated. With `export`, versions are
-    deleted only after they were read back from the files. Driver and workers must share the folders.
+    deleted only after they were read back from the files. Driver and workers must share the folders of `export` and
+    `report`.
     """
 
     clock: Clock = system_clock
@@ -240,7 +241,7 @@ class TruncationJob:
         return _Worker(self, connection, concurrency, RateLimitedTable(table, pace)).cut(ranges)
 
     def rules(self, decision: Decision) -> tuple[str | None, TruncationRules | None]:
-        """Return the origin of a stream's rules (`GIVEN` or a policy's level), and the rules: both None without any."""
+        """Return the origin of a stream's rules (`GIVEN` or a policy's level) and the rules. No rules: `None, None`."""
         if self.options.is_given:
             return GIVEN, self.options.as_of(self.now, self.open_batches)
         if decision.rules is None or decision.rules.rules is None:

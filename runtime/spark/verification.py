@@ -194,7 +194,7 @@ class _Tally:
 
 @dataclass(frozen=True, slots=True)
 class VerdictCount:
-    """The numbers of deliveries and streams of one kind, with an example."""
+    """The numbers of deliveries and streams with the same handler, type, revision and verdict, and an example."""
 
     handler: str | None
     type: str | None
@@ -209,7 +209,7 @@ class VerdictCount:
 
 @dataclass(frozen=True, slots=True)
 class FirstDifference:
-    """The first differing version of a stream and kind. `changes`: differing fields of the next state."""
+    """The first version of a stream with one kind of difference. `changes`: the fields of its state that differ."""
 
     handler: str
     business_id: str
@@ -369,7 +369,7 @@ def _stored(key: str, first: int = 1, ids: Sequence[str] = (), error: str | None
 
 
 def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> DataFrame:
-    """Return a row for each lost stream: without a handler, with messages that are now routed elsewhere, or corrupt."""
+    """Return a row for each stream that has no handler, has messages that are now routed elsewhere, or is corrupt."""
     spark, is_of_app = logs[0].sparkSession, sf.col("handler").isin(list(job.app.handlers))
     ranges = connection.run(split_keys(object_keys(connection.table), RANGES_OF_A_CORE * cores_of(spark)))
     with failing_as(BatchFailedError):

@@ -196,9 +196,11 @@ source = AzureQueueSource
 
 
 def settlement(url: str, source: Source | None, names: Mapping[str, str]) -> Settlement:
-    """Return the settlement that sends to the queue in the URL, or else to queues by type, in order for each object.
+    """Return the settlement that sends to the queue in the URL, or by default to queues by type.
 
-    `names` maps a type to a queue. By default it has the name of the type in lower case.
+    Sends the outputs of each object in order, and those of different objects concurrently.
+
+    `names` maps a type to a queue. The default is the name of the type in lower case.
     """
     place = _Place(url)
 

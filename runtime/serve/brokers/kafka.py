@@ -189,7 +189,7 @@ def offsets_behind(received: Iterable[Received]) -> list[TopicPartition]:
 class KafkaSettlement(Settlement):
     """Sends outputs to the topic in the URL, or to topics by type, from one thread.
 
-    Uses transactions, which also commit the offsets, if the source is the same cluster.
+    If the source is on the same cluster, sends in transactions, which also commit the source's offsets.
     """
 
     def __init__(self, url: str, source: Source | None, names: Mapping[str, str]) -> None:
@@ -209,7 +209,7 @@ class KafkaSettlement(Settlement):
             self._own["transaction.timeout.ms"] = given.get("transaction.timeout.ms", _TRANSACTION_MS)
 
     async def settle(self, outputs: Sequence[CommittedOutput], received: Sequence[Received]) -> None:
-        """Send outputs and commit the offsets of deliveries, in one transaction if the source is the same cluster.
+        """Send outputs and commit the offsets of deliveries, in one transaction if the source is on the same cluster.
 
         For another source, send the outputs first, and then acknowledge the deliveries.
         """

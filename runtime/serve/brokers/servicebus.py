@@ -77,7 +77,7 @@ class ServiceBusSource:
         return ServiceBusClient(self._host, DefaultAzureCredential())
 
     async def _receive_all(self) -> None:
-        """Open receivers one after another, and receive from each. With sessions, each takes the next session."""
+        """Open a receiver, receive until it ends, and open the next. With sessions, each one takes a free session."""
         own: dict[str, Any] = {"session_id": NEXT_AVAILABLE_SESSION} if self._sessions else {}
         client = self._client
         get: Any = client.get_subscription_receiver if self._entity[1:] else client.get_queue_receiver
@@ -94,7 +94,7 @@ class ServiceBusSource:
                 await asyncio.sleep(_IDLE_SECONDS)
 
     async def _receive(self, link: _Link) -> None:
-        """Receive until the session is idle and all its messages are settled. Never returns without sessions."""
+        """Receive until the session is idle and all its messages are settled. Never returns if sessions are off."""
         is_idle = False
         try:
             while not (self._sessions and is_idle and not link.unsettled):

@@ -121,7 +121,7 @@ class KafkaLog:
         return {name: each for name, each in vars(self).items() if name != "_admin"}
 
     def limits(self) -> Limits:
-        """Return the first readable offset of each partition, the offset after its last, and the ids of the topics."""
+        """Return each partition's first readable offset, the offset after its last readable record, and topic ids."""
         asked = TopicCollection(list(self.place.topics))
         topics = self._answers(partial(self._admin.describe_topics, asked, request_timeout=_SECONDS))
         lanes = [(name, each.id) for name, topic in topics.items() for each in topic.partitions]
@@ -130,7 +130,7 @@ class KafkaLog:
         return Limits(first, last, {name: str(topic.topic_id) for name, topic in topics.items()})
 
     def offsets(self, bound: str, limits: Limits) -> Offsets:
-        """Return each partition's offset at a bound, see `_FORM`. Raises `UsageError` if the bound is invalid."""
+        """Return each partition's offset at a bound such as `latest`. Raises `UsageError` if the bound is invalid."""
         if bound in ("earliest", "latest"):
             return limits.first if bound == "earliest" else limits.last
         if _OFFSETS.fullmatch(bound):
@@ -325,7 +325,7 @@ Marks = dict[str, int | str]  # for each TOPIC/PARTITION an offset, and for each
 
 
 def stream_of(spark: SparkSession, url: str, decoding: Decoding) -> DataFrame:
-    """Return the messages of topics as a streaming DataFrame. Raises `UsageError` for a bad URL or before Spark 4.2."""
+    """Return a streaming DataFrame of topics. Raises `UsageError` for an invalid URL, or if Spark is older than 4.2."""
     if SupportsTriggerAvailableNow is object:
         raise UsageError("A stream of topics needs Spark 4.2 or newer.")
     log = KafkaLog(url, decoding)
@@ -373,7 +373,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(int(most))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Remember the offsets at which the query ends."""
+        """Record the present ends of the topics: the query reads up to them, then ends."""
         self._target = self._log.limits()
 
     def latestOffset(self, start: Marks, limit: ReadLimit) -> Marks:  # noqa: N802

@@ -76,9 +76,10 @@ _PART, _CONTENT = "excess_part", "excess_content"
 
 
 def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits = USUAL) -> DataFrame:
-    """Return the envelopes of a log. An invalid row has a `problem` and its `line`. `source`: a prefix for message ids.
+    """Return the envelopes of a log. `source`: a prefix for message ids.
 
-    A row beyond `limits` is invalid, with a note as `line`. Raises `LogError` for missing columns or wrong types.
+    An invalid row has a `problem`, and its original content as `line`. A row beyond `limits` is invalid, with a note of
+    its size and beginning as `line`. Raises `LogError` for missing columns or wrong types.
     """
     judged, types = _judge(log, source, limits)
     is_packed = isinstance(types["body"], BinaryType)
@@ -107,7 +108,7 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
 
 
 def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) -> str | None:
-    """Write rows beyond `limits` to `folder/name`, in the form of the log. Return the path, or `None` without rows."""
+    """Write rows beyond `limits` to `folder/name.SUFFIX` in the log's format. Return the path, or `None` if none."""
 
     def large(rows: DataFrame) -> DataFrame:
         return _judge(rows, None, limits)[0].where(f"{_EXCESS} IS NOT NULL")
@@ -316,7 +317,7 @@ def _time(found: DataType) -> str:
 
 
 def _with_excess(log: DataFrame, types: _Types, limits: MessageLimits) -> DataFrame:
-    """Move values that are too large out of each row: only a note of them remains, in another column."""
+    """Replace values that are too large with null. The column `excess` has a note of one such value."""
     is_packed = isinstance(types["body"], BinaryType)
     named = ("message_id", "type", "business_id", "sequence", "enqueued_at", "handler")
     names = [name for name in named if isinstance(types[name], StringType)]
@@ -439,7 +440,7 @@ def route(
     sample: Sample | None = None,
     types: Collection[str] | None = None,
 ) -> DataFrame:
-    """Route messages to handlers, and sort them by stream. `sample`: if given, only its streams. See `find_routes`."""
+    """Route messages as `find_routes` does, and sort them by stream. If `sample` is given, keep only its streams."""
     routed = find_routes(messages, app, types)
     if sample is not None:
         routed = routed.where(sample.takes())
@@ -507,7 +508,7 @@ def _business_id(routes: _Routes, paths: Sequence[FieldPath]) -> str:
 
 
 def _with_keys(messages: DataFrame, types: Mapping[FieldPath, Collection[str]]) -> DataFrame:
-    """Add a column `key_N` for each path: the business id in the log, else in the body. It is null for other types."""
+    """Add a column `key_N` for each path: the log's business id, else the body's. Null for types without the path."""
     given = "nullif(given, '')"
     if isinstance(messages.schema["body"].dataType, BinaryType):
         return messages.selectExpr("*", *(f"{given} AS key_{number}" for number in range(len(types))))

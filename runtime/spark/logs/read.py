@@ -41,7 +41,7 @@ LogRow = Mapping[str, Any]
 
 
 def write_log(rows: Iterable[LogRow], path: Path) -> int:
-    """Write messages atomically to JSON lines, or to Parquet with the columns of the first message. Return how many."""
+    """Write messages atomically as JSON lines, or Parquet with the columns of the first. Return the message count."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"_{path.name}.unfinished")
     rows, count = iter(rows), 0
@@ -120,12 +120,12 @@ class OpenedLog(NamedTuple):
 
 
 def is_kafka(log: object) -> TypeGuard[str]:
-    """Return whether a log is the URL of topics in Kafka, or a reference to such a URL."""
+    """Return whether a log is the URL of topics in Kafka, or `env:NAME`: a variable with such a URL."""
     return isinstance(log, str) and log.startswith(("kafka://", "env:"))
 
 
 def is_on_disk(path: str, master: str) -> bool:
-    """Return whether a path is local, for Spark too. A path with `*` or similar is local only if such a file exists."""
+    """Return whether Spark reads a path from local disks. A path with `*` or similar must be a file's exact name."""
     if "HADOOP_CONF_DIR" in os.environ or not is_local(master):
         return False
     is_one = not _PATTERN.search(path) and (path.startswith("file:") or not _SCHEME.match(path))
@@ -203,7 +203,7 @@ def open_log(
     decoding: Decoding = AS_JSON,
     recorded: str = "",
 ) -> OpenedLog:
-    """Open a log. `say`: is told about skipped files. `recorded`: for Kafka, the input of the batch to resume.
+    """Open a log. `say` is called with a remark on skipped files. `recorded`: for Kafka, the input of a resumed batch.
 
     Raises `LogError` if the log cannot be read, and `UsageError` for an object that is no log.
     """
@@ -275,7 +275,7 @@ _IN_SPARK = {
 
 
 def _type_in_spark(type_: pa.DataType) -> pa.DataType:
-    """Return a type that Spark supports and that holds all valid values of a type. Nested types are converted too."""
+    """Return a type that Spark supports and that can hold all valid values of `type_`. Converts nested types too."""
     if pa.types.is_timestamp(type_):
         return pa.timestamp("us", type_.tz)
     if pa.types.is_struct(type_):

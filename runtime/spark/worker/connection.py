@@ -218,7 +218,7 @@ class GroupCommit:
                 coroutine.close()
 
     def step(self, work: Work[T], answer: TransactionResult | None) -> Pending:
-        """Run a coroutine until its next transaction, and return that. `answer`: the result of the last one, if any.
+        """Run a coroutine to its next transaction. Return the transaction. `answer`: the result of the previous one.
 
         Raises `StopIteration` when the coroutine returns.
         """
@@ -232,7 +232,7 @@ class GroupCommit:
         return pending
 
     def _go_on(self, waiting: _Waiting[T], work: Work[T], answer: TransactionResult | None) -> Iterator[T]:
-        """Run a coroutine until it waits for a commit. After a failed commit, run it to its end. Yield its result."""
+        """Run a coroutine until it waits for a commit or, if a commit failed, until it ends. Then yield its result."""
         ended: list[T] = []
         is_alone = isinstance(answer, StoreUnavailableError)
         try:
@@ -247,7 +247,7 @@ class GroupCommit:
             yield ended.pop()  # releases the memory
 
     def _commit_until(self, waiting: _Waiting[T], most: int) -> Iterator[T]:
-        """Commit for all waiting coroutines and run them on, until at most `most` of them wait."""
+        """Commit the transactions of all waiting coroutines and resume them, until at most `most` coroutines wait."""
         while len(waiting) > most:
             for answer in _commit([pending for _, pending in waiting]):
                 work, _ = waiting.popleft()
@@ -322,7 +322,7 @@ class Connection:
         return table if self._loop is None else MeasuredTable(table, concurrency)
 
     def run_all(self, work: Iterable[Work[T] | Wait], concurrency: ConcurrencyLimit) -> Iterator[T]:
-        """Run coroutines of a lazy sequence, within `concurrency`. Yield results in any order. An error cancels all."""
+        """Run coroutines within `concurrency`. Yield results as they arrive. The first error cancels all others."""
         if self._loop is None:
             yield from self._group.run_all(work, concurrency.most)
         else:
@@ -375,7 +375,7 @@ def open_current(
 
 
 def reach(app: object, place: TablePlace, other: TablePlace | None = None) -> None:  # noqa: ARG001 - see below
-    """Check on a worker that it can open the tables. `app` was loaded when the worker unpickled the task."""
+    """Check on a worker that it can open the tables. Unpickling `app` has checked that it can import the app."""
     open_table(place.store, place.table, other, make=False)
 
 

@@ -89,7 +89,7 @@ class Group:
 
 @dataclass(slots=True)
 class Chunk:
-    """Deliveries of whole small streams of one handler. `ends`: the position after each stream."""
+    """Deliveries of whole small streams of one handler. `ends`: the position after each stream's last delivery."""
 
     handler: str
     business_ids: list[str]
@@ -148,7 +148,7 @@ def cut(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[Group | Chunk]
 def _chunks(
     batch: pa.RecordBatch, text_before: Sequence[int], most: int
 ) -> Iterator[list[_Stretch] | _Stretch]:
-    """Yield the streams of a batch. Small streams are grouped into lists; each other stream is yielded alone."""
+    """Yield the streams of a batch. Small streams are grouped into lists. All others are yielded one by one."""
     chunk: list[_Stretch] = []
     for stream in _stretches(batch):
         # A stretch is a whole stream if it has one before and one after it.
@@ -251,7 +251,7 @@ G = TypeVar("G", bound=Group | Chunk)
 def by_stream(
     given: Iterable[G | Wait], begin: Callable[[], S], work: Callable[[G, S], Coroutine[Any, Any, R]]
 ) -> Iterator[Coroutine[Any, Any, R] | Wait]:
-    """Yield `work(group, state)` for each group. `begin` makes a state for each stream, which its groups share.
+    """Yield `work(group, state)` for each group. `begin` makes the state of a stream, which all its groups share.
 
     `Wait` items between the coroutines keep each stream in sequence, and limit the memory.
     """
@@ -320,7 +320,7 @@ def rare_collections() -> Iterator[None]:
 
 @contextmanager
 def supervising(app: App, options: BatchOptions) -> Iterator[App]:
-    """Context manager that yields the app with limits of time and memory. A limit may end the worker: Spark retries."""
+    """Context manager that yields the app with limits of time and memory. If a limit ends the worker, Spark retries."""
     if threading.current_thread() is not threading.main_thread():
         yield app
         return
@@ -353,7 +353,7 @@ class FoldJob:
         return make_batch_algorithms(self.options.algorithm, given)
 
     def open(self, app: App | None = None) -> tuple[Connection, ConcurrencyLimit, Dependencies]:
-        """Return the worker's connection, concurrency limit, and what algorithms need. `app`: replaces `self.app`."""
+        """Return the worker's connection, concurrency limit, and algorithm dependencies. `app` overrides `self.app`."""
         options, metrics = self.options, self.metrics
         connection = open_table(self.store, self.table, self.other_table)
         concurrency = ConcurrencyLimit(options.in_flight)
@@ -381,7 +381,7 @@ class FoldJob:
         return self._fold(lambda _: letter_groups(batches))
 
     def finish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Finish the messages of entities: the second pass. Yield the number of entities."""
+        """Finish the messages of entities, in the second pass of a round. Yield the number of entities."""
         connection, concurrency, dependencies = self.open()
         outboxes = make_outboxes(self.options.algorithm, dependencies)
         ids = ((row, list(map(id_key, sorted(row["message_ids"])))) for row in rows_of(batches))
@@ -398,7 +398,7 @@ class FoldJob:
             yield to_arrow([Outcomes.of(outcomes)])
 
     def _fold(self, given: Callable[[int], Iterable[Group | Chunk]]) -> Iterator[pa.RecordBatch]:
-        """Process what `given(most)` yields: groups, and chunks of streams with at most `most` deliveries."""
+        """Yield outcomes of the items of `given(most)`: groups, and chunks of streams with up to `most` deliveries."""
         with supervising(self.app, self.options) if self.is_supervised else nullcontext(self.app) as app:
             connection, concurrency, dependencies = self.open(app)
             algorithms = self.algorithms(dependencies)
@@ -471,7 +471,7 @@ class FoldJob:
 
 
 def _with(left: deque[Group], given: Iterable[Group | Chunk]) -> Iterator[Group | Chunk | Wait]:
-    """Yield the given groups and chunks. Between streams, also yield the groups that handling chunks adds to `left`."""
+    """Yield given groups and chunks and, between streams, groups that were added to `left` while handling chunks."""
     for group in given:
         while left and not (isinstance(group, Group) and group.follows):
             yield left.popleft()

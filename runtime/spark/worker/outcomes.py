@@ -266,7 +266,7 @@ class PartJob:
     metrics: Metrics = OFF
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the row that describes the file, after the file was fsynced. Yield nothing without outcomes."""
+        """Yield the row that describes the file, once it is fsynced. Without outcomes, write and yield nothing."""
         file = OutcomeFileWriter(open_folder(self.folder), self.types, self.metrics)
         try:
             for outcomes in self.fold(batches):
