@@ -47,7 +47,10 @@ class LeaseRow:
     async def take(
         self, holder: str, current: Lease | None, values: Mapping[str, Value] | None = None
     ) -> Lease | None:
-        """Take the lease if its row is still `current` (None: no row), else return None. Costs one or two requests."""
+        """Take the lease, and return it. Return None if its row has changed since `current` was read.
+
+        `current` is None if there was no row. Costs one or two requests.
+        """
         now = self.clock()
         lease = Lease(holder, uuid.uuid4().hex, now, now + self.length, "", values or {})
         operation = Operation.insert(self.row_key, _properties(lease))
@@ -70,7 +73,7 @@ class LeaseRow:
     ) -> Lease:
         """Renew a lease, update its values, and apply the operations `also` in the same transaction.
 
-        `expires_at` replaces the usual end, in microseconds since 1970. Costs one request, or three after a lost
+        `expires_at`, in microseconds since 1970 UTC, replaces the usual end. Costs one request, or three after a lost
         response. Raises `LeaseLostError` if the lease has expired or was taken over.
         """
         until = self.clock() + self.length if expires_at is None else expires_at
