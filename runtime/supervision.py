@@ -112,7 +112,7 @@ def _has_alarm() -> bool:
 
 
 class Watch(CallInterceptor):
-    """Supervises the main thread of a worker. Set `is_retry` if the task may already have killed a worker."""
+    """Supervises the main thread of a worker. Set `is_retry` if an earlier attempt possibly killed its worker."""
 
     def __init__(self, seconds: float, *, is_retry: bool = False) -> None:
         self._seconds = seconds
@@ -140,7 +140,7 @@ class Watch(CallInterceptor):
         return method if self._trial is None else self._trial.method(method)
 
     def call(self, run: Callable[[], T], under_way: Now) -> T:
-        """Return the result of `run`, with a time limit for each call. In a retried task, first run it in a fork."""
+        """Return the result of `run`, with a time limit for each call. In a retried task, it first runs in a fork."""
         if self._trial is not None:
             self._trial.try_in_a_copy(run)
         return self._run(run, under_way)

@@ -381,8 +381,9 @@ class Command(TyperCommand):
         return {"messages": log}
 
     def target(self, project: Project, given: Mapping[str, Any]) -> tuple[str, str | None]:
-        """Return the parameter that takes a target, or "", and the name of the selected target in the project, or None.
+        """Return the name of the parameter for a target, and the name of the selected target.
 
+        The first is "" if the command takes no target. The second is None if no target of the project is selected.
         Raises `UsageError` if the command does not support a setting of the target.
         """
         option = next((each.name for each, _ in self.options() if each.name in ("to", "publish")), "")
