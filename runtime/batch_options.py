@@ -73,7 +73,7 @@ def _silent(_: str) -> None: ...
 
 
 def remark(step: Step, sentence: str) -> None:
-    """Report a sentence about a message log: to `step`, or as a Python warning if `step` is the silent default."""
+    """Report a sentence about a message log: to `step` or, if that is the default, which is silent, as a warning."""
     if step is _silent:
         warnings.warn(sentence, stacklevel=3)
     else:

@@ -20,7 +20,7 @@ from runtime.errors import UsageError
 
 
 def path_and_options(url: str) -> tuple[str, str]:
-    """Split the URL of a folder into path and options. Options begin with `?`, and are empty for a path on disk."""
+    """Split the URL of a folder before its `?` into path and options. A path on disk has no options."""
     path, mark, options = url.partition("?") if "://" in url else (url, "", "")
     return path, mark + options
 
@@ -77,7 +77,7 @@ class Folder:
         return {info.base_name: info.size for info in self._list() if info.is_file}
 
     def times(self, names: Sequence[str]) -> list[int | None]:
-        """Return the modification times of files in milliseconds, -1 for an unknown time, None for a missing file."""
+        """Return the modification time of each file in milliseconds: -1 if unknown, None if the file does not exist."""
         infos = self.files.get_file_info([self.path_of(name) for name in names])
         return [None if _is_missing(info) else (info.mtime_ns or -1) // 10**6 for info in infos]
 
@@ -90,7 +90,7 @@ class Folder:
         return not _is_missing(self.files.get_file_info(self.path))
 
     def create(self) -> None:
-        """Create the folder and its parents. On a disk, only the owner has access."""
+        """Create the folder and its parents. On a local disk, only the owner has access to a new folder."""
         if self.is_local:
             os.makedirs(self.path, 0o700, exist_ok=True)  # noqa: PTH103 - pyarrow's paths are texts
         else:
@@ -150,7 +150,7 @@ class Folder:
     def write(self, name: str, metadata: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401 - pyarrow has no types
         """Return a new file, opened for writing. Object stores save `metadata` with the file.
 
-        Raises `FileNotFoundError` if a disk has no such folder.
+        Raises `FileNotFoundError` if the folder does not exist on a disk.
         """
         return self.files.open_output_stream(self.path_of(name), metadata=metadata)
 

@@ -47,7 +47,10 @@ class LeaseRow:
     async def take(
         self, holder: str, current: Lease | None, values: Mapping[str, Value] | None = None
     ) -> Lease | None:
-        """Take the lease if its row is still `current` (None: no row), else return None. Costs one or two requests."""
+        """Take the lease, and return it. Return None if its row has changed since `current` was read.
+
+        `current` is None if there was no row. Costs one or two requests.
+        """
         now = self.clock()
         lease = Lease(holder, uuid.uuid4().hex, now, now + self.length, "", values or {})
         operation = Operation.insert(self.row_key, _properties(lease))
@@ -70,8 +73,8 @@ class LeaseRow:
     ) -> Lease:
         """Renew a lease, update its values, and apply the operations `also` in the same transaction.
 
-        `expires_at` replaces the usual end, in microseconds since 1970. Costs one request, or three after a lost
-        response. Raises `LeaseLostError` if the lease has expired or was taken over.
+        `expires_at`, in microseconds since 1970 UTC, replaces the usual end. Costs one request, or three after a lost
+        response. Raises `LeaseLostError` if the lease was taken over or deleted.
         """
         until = self.clock() + self.length if expires_at is None else expires_at
         wanted = replace(lease, expires_at=until, values={**lease.values, **(values or {})})
@@ -118,7 +121,7 @@ RENEW_SECONDS = 15  # between renewals by the holder, and between checks by its 
 
 
 class CleanUpLease:
-    """The lease of a table's clean-up. The lease only avoids wasted work, because ETags protect the streams."""
+    """The lease of a table's clean-up. It prevents duplicate work; the streams themselves are protected by ETags."""
 
     def __init__(self, table: Table, clock: Clock) -> None:
         self._row = LeaseRow(table, clock, PARTITION, ROW_KEY, LENGTH)
@@ -146,7 +149,7 @@ class CleanUpLease:
         return lease
 
     async def renew(self, lease: Lease) -> Lease:
-        """Renew the lease. Costs one request. Raises `LeaseLostError` if another holder has taken the lease over."""
+        """Renew the lease. Costs one request. Raises `LeaseLostError` if the lease was taken over or deleted."""
         try:
             return await self._row.renew(lease)
         except LeaseLostError as error:

@@ -68,7 +68,7 @@ _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
 def users_frame(error: BaseException) -> traceback.FrameSummary | None:
-    """Return the innermost traceback entry in the user's own code, or None if all code is of libraries."""
+    """Return the innermost traceback entry in the user's own code, or None if all entries are in libraries."""
     frames = traceback.extract_tb(error.__traceback__)
     return next((frame for frame in reversed(frames) if _is_users(frame.filename)), None)
 

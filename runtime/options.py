@@ -27,7 +27,7 @@ def option(text: str, *, default: Any = None, is_secret: bool = False, **details
     - `group`: the table of the project file: empty for the top level, None for an option of the command line only. By
       default it is the attribute `GROUP` of the dataclass;
     - `check`: a function that raises an error for an invalid value in the project file;
-    - `is_rare`: list the option in `--help-all` only. The default is True in a table of the project file.
+    - `is_rare`: list the option in `--help-all` only. The default is True if the option is in a table.
     """
     if "parse" in details:
         details.setdefault("metavar", {"size": "SIZE", "duration": "AGE"}[details["parse"]])
@@ -114,7 +114,7 @@ def given(kind: type[T], values: Mapping[str, Any]) -> T:
 def resolved(text: str, holds: str = "") -> str:
     """Return the value behind `env:NAME` or `file:PATH`, or any other text unchanged.
 
-    Raises `UsageError` if there is no value. `holds` follows the name of the variable or file in the message.
+    Raises `UsageError` if there is no value. In the message, `holds` follows the name of the variable or file.
     """
     return resolve_reference(text, holds, UsageError)
 

@@ -165,7 +165,10 @@ class OutcomeFiles:
         return pa.schema([*of_round.items(), *stored]), read
 
     def _batches(self, columns: Sequence[str] = ()) -> Iterator[tuple[pa.RecordBatch, Row]]:
-        """Yield pieces of the matching rows with at least these columns (none: all), each with its batch and round."""
+        """Yield the matching rows as record batches, each with the batch id and round of its rows.
+
+        Reads at least these columns, or all columns if none are given.
+        """
         is_all = self.outcome_filter == OutcomeFilter()
         filtered = [] if is_all else [*KINDS, "message_id", "business_id"]
         names = list({*columns, *filtered}) if columns else None
@@ -200,7 +203,7 @@ class Part(NamedTuple):
         return int(self._column(column).num_values)
 
     def may_have(self, column: str, values: Collection[str]) -> bool:
-        """Return whether a column may hold one of the values, by the statistics of the row group. Reads no data."""
+        """Return whether it is possible that a column contains one of the values. Reads only statistics."""
         known = self._column(column).statistics
         if known is None or (known.num_values and not known.has_min_max):
             return True
@@ -214,7 +217,7 @@ class Part(NamedTuple):
     def find(
         self, ids: Collection[str], column: str, columns: Sequence[str] | None = None, most: int = 50
     ) -> list[Row]:
-        """Return up to `most` outcomes with one of the ids in a column. Reads other columns only for a match.
+        """Return up to `most` outcomes with one of the ids in a column. Reads other columns only if one matches.
 
         `column` is `message_id` or `OUTPUT_ID`. `columns` are the columns of the result, by default all.
         """
@@ -233,7 +236,7 @@ class Part(NamedTuple):
             return self._rows(read(columns).take(positions[:most]))
 
     def select(self, outcome_filter: OutcomeFilter, skip: int, most: int) -> tuple[list[Row], int]:
-        """Return a page of the matching outcomes, and the number of all matches. Reads whole rows only for a match."""
+        """Return a page of the matching outcomes, and the number of all matches. Reads whole rows only if any match."""
         wanted = ((name, getattr(outcome_filter, name)) for name in KINDS)
         if not all(value is None or self.may_have(name, [value]) for name, value in wanted):
             return [], 0

@@ -67,7 +67,10 @@ class RetryPolicy:
     noted: Callable[[Exception], None] | None = None  # called with each error that is retried
 
     def beside(self, *tables: Table) -> RetryPolicy:
-        """Return the policy with a sleep, asynchronous if a table is on the network, otherwise blocking."""
+        """Return a policy that sleeps asynchronously if a table is on the network, and blocks otherwise.
+
+        Returns the policy itself if it already has a sleep.
+        """
         return self.sleeping(sleep_beside(*tables))
 
     def sleeping(self, sleep: Sleep) -> RetryPolicy:

@@ -112,7 +112,7 @@ def _has_alarm() -> bool:
 
 
 class Watch(CallInterceptor):
-    """Supervises the main thread of a worker. Set `is_retry` if the task may already have killed a worker."""
+    """Supervises the main thread of a worker. Set `is_retry` if an earlier attempt possibly killed its worker."""
 
     def __init__(self, seconds: float, *, is_retry: bool = False) -> None:
         self._seconds = seconds
@@ -136,11 +136,11 @@ class Watch(CallInterceptor):
         signal.signal(signal.SIGALRM, self._before)
 
     def method(self, method: Method) -> Method:
-        """Return a method of a handler. In a retried task, return a method that rejects the fatal call."""
+        """Return `method` unchanged or, in a retried task, wrapped so that the fatal call is rejected."""
         return method if self._trial is None else self._trial.method(method)
 
     def call(self, run: Callable[[], T], under_way: Now) -> T:
-        """Return the result of `run`, with a time limit for each call. In a retried task, first run it in a fork."""
+        """Return the result of `run`, with a time limit for each call. In a retried task, it first runs in a fork."""
         if self._trial is not None:
             self._trial.try_in_a_copy(run)
         return self._run(run, under_way)
@@ -181,7 +181,7 @@ class Watch(CallInterceptor):
 
 
 class _Trial:
-    """Finds the call that kills a process. Runs the calls in forks, which count their calls in shared memory."""
+    """Finds the call that kills a process. Runs the calls in a fork, which counts them in shared memory."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -190,7 +190,7 @@ class _Trial:
         self._fatal: tuple[int, BaseException] | None = None
 
     def method(self, method: Method) -> Method:
-        """Return a method that counts its calls, and rejects the fatal call."""
+        """Return `method`, wrapped so that all calls are counted and the fatal call is rejected."""
 
         @functools.wraps(method)
         def call(state: State, message: Message, context: Context) -> State:
@@ -246,7 +246,7 @@ class _Trial:
 
 
 class _Noted(CallInterceptor):
-    """Notes the message of each call, and rejects messages that have killed consumers. `inner` limits the time."""
+    """Notes which message each call handles, and rejects messages that killed consumers. `inner` limits the time."""
 
     def __init__(self, inner: Alarm | Watch, note: mmap.mmap, salt: bytes, fatal: frozenset[bytes]) -> None:
         self._note, self._salt, self._fatal = note, salt, fatal

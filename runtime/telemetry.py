@@ -151,7 +151,7 @@ class Metrics(AbstractContextManager["Metrics"]):
             getattr(self._instruments[name], verb)(amount, attributes)
 
     def handled(self, outcomes: Iterable[Outcome], made: int | None = None) -> None:
-        """Count outcomes by handler and status. Processed outcomes beyond the number `made` count as duplicates."""
+        """Count outcomes by handler and status. If more than `made` were processed, the rest count as duplicates."""
         if not self.is_on:
             return
         counts = Counter((each.handler, each.status, each.reason) for each in outcomes)
@@ -285,10 +285,12 @@ def message_spans(
 ) -> AbstractContextManager[Traced]:
     """Context manager with a span for each message, linked to the producer's span.
 
-    The producer's span is also the parent, unless there is a current span. `to` is the handler or queue that the spans
-    name, and `attributes` returns more attributes by the position of a message. Yields the messages, with headers that
-    pass the context of their spans to outputs, and a function that adds an outcome to the span at a position. The
-    function is None if no spans are recorded.
+    The producer's span is also the parent, unless there is a current span. `to` is the name of the handler or queue.
+    `attributes` returns further attributes of the message at a position.
+
+    Yields the messages, and a function that adds an outcome to the span at a position. The headers of the messages
+    contain the new spans, so that outputs refer to them. If no spans are recorded, the messages are unchanged, and the
+    function is None.
     """
     tracer = _tracer()
     return nullcontext((messages, None)) if tracer is None else _spans(tracer, messages, to, attributes)
@@ -330,9 +332,10 @@ def _spans(
 
 @contextmanager
 def batch_span(name: str, **attributes: str | int) -> Iterator[Callable[..., None]]:
-    """Context manager with a span. Yields a function that adds attributes, and links to the producers of messages.
+    """Context manager with a span. Yields a function that adds attributes to the span, and links to producers.
 
-    The function calls `find`, which returns the `traceparent` of each message, only if the span is recorded.
+    The argument `find` of this function returns the `traceparent` of each message. It is called only if the span is
+    recorded.
     """
     tracer = _tracer()
     if tracer is None:

@@ -63,7 +63,7 @@ def _options(
 
 
 class Commands(TyperGroup):
-    """Lists commands in panels, names the successors of renamed commands, and warns about unknown variables."""
+    """Lists commands in panels, names the successors of renamed ones, and warns about unknown environment variables."""
 
     def format_commands(self, _: Any, formatter: Any) -> None:  # noqa: ANN401 - untyped in typer
         """Write the help: one section for each panel of commands."""
@@ -74,7 +74,7 @@ class Commands(TyperGroup):
                 formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """Find the command, or fail with the new name of a renamed one. Warns about variables of no option."""
+        """Find the command. Fails with its new name if it was renamed. Warns about variables that no option has."""
         known = {option.variable or "" for _, (option, _) in schema(self)} | {CHOSEN, OF_EVENTS}
         for name in sorted(os.environ.keys() - known):
             if name.startswith("CONSISTENT_"):

@@ -56,7 +56,7 @@ def holds_secret() -> str:
 
 
 def command_with(option: str, value: str) -> str:
-    """Return the current command with another value of one option, quoted for a shell. Secrets become dots."""
+    """Return the current command with another value of one option, quoted for a shell. Secrets are shown as dots."""
     words, given = [], iter(_given.get() or ())
     for word in given:
         if word == option:
@@ -67,14 +67,14 @@ def command_with(option: str, value: str) -> str:
 
 
 def command_on(command: str, states: TablePlace, *more: str) -> str:
-    """Return a `consistent` command with the store and table as options, quoted for a shell. Secrets become dots."""
+    """Return a `consistent` command with store and table as options, quoted for a shell. Secrets are shown as dots."""
     words = ["--store", states.store, "--table", states.table]
     return shlex.join(["consistent", *command.split(), *map(_shown, words), *more])
 
 
 @contextmanager
 def resumable(batch_id: str, states: TablePlace) -> Iterator[None]:
-    """Context manager that appends a command to a failure of the batch: to resume the batch, or to abandon it."""
+    """Context manager. If the batch fails, adds the command that resumes or abandons it to the message of the error."""
     try:
         yield
     except BatchHeldBackError as error:
@@ -182,7 +182,10 @@ _CHANGED_RULE = Text(
 
 
 def table_of_dead_letters(groups: Sequence[DeadLetters], total: int, what: str = "Dead letters") -> Group:
-    """Return a table of groups with the error and some ids of each. `total` counts all dead letters, also unlisted."""
+    """Return a table of groups of dead letters, with the error and some message ids of each.
+
+    `total` is the number of all dead letters, including those that are in no group.
+    """
     shown = sum(group.count for group in groups)
     title = what if shown == total else f"{what}, {shown:,} of {total:,}"
     columns = ("deliveries", "reason", "handler", "type", "error", "messages")
@@ -221,7 +224,10 @@ class BatchChoices:
     spark: SparkOptions
 
     def options(self, options: BatchOptions) -> BatchOptions:
-        """Return the options with auxiliary store and metrics added. Raises `UsageError` for contradictory options."""
+        """Return a copy of the options with the metrics, and the table of ids or tokens if it is separate.
+
+        Raises `UsageError` if such a table is given but not used, or if workers cannot access a store.
+        """
         self.others.check(options.algorithm)
         other = self.others.place(self.states)
         self.spark.check_scope(self.states, other)
@@ -234,7 +240,7 @@ class BatchChoices:
         )
 
     def check(self, app: App, options: BatchOptions, *, must_exist: bool = True) -> bool:
-        """Return whether the table exists. Raises the errors of `check_batch`, and of `check_folder` for `out`."""
+        """Return whether the table exists. Raises the errors of `check_batch` and `check_folder`."""
         check_folder(self.out, self.spark.place)
         return check_batch(app, self.states, options, self.batch_id, self.out, must_exist=must_exist)
 

@@ -159,8 +159,8 @@ def check_log(
 ) -> int | None:
     """Return the size of a log in bytes, or `None` if the log is not local.
 
-    Raises `LogError` if the log cannot be read, and `UsageError` if `path` is empty or `source`, which is put before
-    message ids, has a colon.
+    Raises `LogError` if the log cannot be read, and `UsageError` if `path` is empty or if `source`, a prefix for
+    message ids, contains a colon.
     """
     from runtime.spark.logs import normalise
     from runtime.spark.logs.read import find_on_disk, is_on_disk
@@ -237,7 +237,10 @@ def confirm(deed: str, *, yes: bool, hint: str = ", or try --dry-run first") -> 
 
 
 def require_table(place: TablePlace) -> TablePlace:
-    """Return the location of a table or, after `consistent switch`, of its successor. May raise as `on_table` does."""
+    """Return the location of a table or, after `consistent switch`, of its successor.
+
+    Raises the errors of `on_table`.
+    """
 
     async def name(_: Table) -> str:
         async with connect(place.store) as store:

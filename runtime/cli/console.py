@@ -50,7 +50,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 class _VisibleConsole(Console):
-    """Escapes control characters in all text, also in text that rich itself adds."""
+    """Escapes control characters in all text, including text that rich itself adds."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield segments with escaped text. rich's own control segments pass unchanged."""
@@ -59,7 +59,7 @@ class _VisibleConsole(Console):
 
 
 def results(*, to_stderr: bool = False) -> Console:
-    """Return the console of standard output or error. It does not wrap lines in files and pipes."""
+    """Return a console for standard output or error. In files and pipes, it wraps lines only if COLUMNS is set."""
     console = _VisibleConsole(stderr=to_stderr, highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 100_000
@@ -208,8 +208,8 @@ _HEADINGS = {"batch_id": "batch", "message_id": "message", "started_at": "starte
 def make_table(title: str, columns: Sequence[str] | Mapping[str, str], rows: Iterable[Row]) -> RenderableType:
     """Return a table with a title. Numbers are right-aligned.
 
-    Rows are sequences, or mappings as in `--json`. For mappings, `columns` are the keys to show, optionally mapped to
-    headings.
+    Each row is a sequence of cells, or a mapping with the keys of `--json`. For mappings, `columns` has the keys to
+    show, and may map them to headings.
     """
     cells = [[row[name] for name in columns] if isinstance(row, Mapping) else row for row in rows]
     table = Table(box=box.SIMPLE_HEAD, **_LOOK)

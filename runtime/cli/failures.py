@@ -145,7 +145,7 @@ def exit_code(error: Exception) -> int:
 
 @contextmanager
 def needing(what: str) -> Iterator[None]:
-    """Context manager that converts a missing package to `MissingExtraError`: `what`, its name and the pip command."""
+    """Context manager that raises `MissingExtraError` for a missing package. `what` is the start of the message."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -104,7 +104,7 @@ class Declared:
 
     @property
     def name(self) -> str:
-        """The parameter's name: the explicit option name if there is one, because classes may share a field name."""
+        """The parameter's name: the explicit name of the option, if there is one, otherwise the name of the field."""
         return self.key.replace("-", "_") if "name" in self.field.metadata else self.field.name
 
     @property

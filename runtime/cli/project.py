@@ -57,15 +57,15 @@ class Project:
     secrets: list[str] = field(default_factory=list)  # the locations of secrets in the file
 
     def find(self, option: Declared, target: str | None = None) -> Value | None:
-        """Return the value of an option, or `None` if the file has none. `target`: the target with the value."""
+        """Return the value of an option, or `None` if the file has none. Options of targets are read from `target`."""
         values = self.targets.get(target or "", {}) if option.group == TARGETS else self.values
         return values.get((option.group or "", option.key))
 
     def target(self, given: str | None, *, must_be: bool) -> str | None:
-        """Return the name of the target that `given` names, or `None` for a URL. With `must_be`, a target is required.
+        """Return `given` if it is the name of a target, or `None` if it is a URL.
 
-        Without `given`, `must_be` selects the only target. Raises `UsageError` if there are several, or for a
-        misspelled name.
+        If nothing is given, returns `None` or, with `must_be`, the name of the only target. Raises `UsageError` if
+        there are several to choose from, or if the name is misspelled.
         """
         if given is None and must_be and self.targets:
             given, *others = self.targets
@@ -83,7 +83,7 @@ def find_file(start: Path) -> Path | None:
     """Return the project file in a folder or its nearest parent, or `None` if there is none.
 
     Raises `UsageError` if the path is not a regular file, or if the file is in a parent folder and belongs to another
-    user: a project file names code to run.
+    user, because commands run the code that a project file names.
     """
     for folder in (start, *start.parents):
         for file in (folder / FILE, folder / PYPROJECT):
@@ -132,7 +132,7 @@ def read(schema: Schema, chosen: str | None) -> Project:
 
 
 def _has_table(file: Path) -> bool:
-    """Return whether a pyproject.toml has a table [tool.consistent]. An invalid file is left to other tools."""
+    """Return whether a pyproject.toml has a table [tool.consistent]. False for an unreadable or invalid file."""
     try:
         if b"consistent" not in file.read_bytes():
             return False
@@ -171,7 +171,7 @@ class _Reader:
         return f"{os.path.relpath(self.file)}:{next(found, 1)}"
 
     def wrong(self, names: Names, sentence: str) -> UsageError:
-        """Return an error that consists of the location of an entry and `sentence`."""
+        """Return an error with the location of an entry, followed by `sentence`."""
         return UsageError(f"{self.place(names)}: {sentence}{'' if sentence.endswith('?') else '.'}")
 
     def table(self, names: Names, value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - of TOML
@@ -223,7 +223,7 @@ class _Reader:
         return key, self.anchored(declared, given) if isinstance(given, str) else given
 
     def anchored(self, declared: Declared, text: str) -> str:
-        """Return a value with a path made relative to the folder of the project file. Other values are unchanged."""
+        """Return a value, with a relative path resolved against the project file's folder. Others stay unchanged."""
         before = "".join(text.partition("=")[:2]) if declared.is_many and "=" in text else ""
         path = text.removeprefix(before)
         scheme = next((each for each in ("sqlite:///", "file:") if path.startswith(each)), "")
@@ -297,7 +297,7 @@ _WITH_LOGS = frozenset({"reprocess", "fork"})  # commands that take several logs
 
 
 class Command(TyperCommand):
-    """A command with defaults from the project file. Rejects repeated options that select input, such as --messages."""
+    """A command with defaults from the project file. Options that select input, such as --messages, take one value."""
 
     @property
     def declared(self) -> Mapping[str, Declared]:
@@ -313,7 +313,7 @@ class Command(TyperCommand):
 
     @staticmethod
     def counts(option: Declared, given: Mapping[str, Any]) -> bool:
-        """Return whether the file's value of an option applies to a command with the typed options `given`."""
+        """Return whether the file's value of an option applies, if the options `given` are on the command line."""
         # A policy contains only the typed rules; those of the file are for single truncations.
         is_of_truncation = option.group == "truncate" and given.get("policy") is not None
         replaces_log = option.name == "messages" and given.get("unfinished") is not None
@@ -370,7 +370,7 @@ class Command(TyperCommand):
         return "messages" in self.declared and self.declared["messages"].group is not None
 
     def log(self, ctx: Any, given: Mapping[str, Any], rest: list[str]) -> dict[str, str]:  # noqa: ANN401
-        """Return `{"messages": LOG}` if the log is a positional argument (one of `rest`), otherwise an empty dict."""
+        """Return `{"messages": LOG}` if `rest`, the positional arguments, has a log. Otherwise return an empty dict."""
         if not rest or not self.has_log:
             return {}
         log, *more = (given["messages"], *rest) if given.get("messages") else rest
@@ -381,8 +381,9 @@ class Command(TyperCommand):
         return {"messages": log}
 
     def target(self, project: Project, given: Mapping[str, Any]) -> tuple[str, str | None]:
-        """Return the parameter that takes a target, or "", and the name of the selected target in the project, or None.
+        """Return the name of the parameter for a target, and the name of the selected target.
 
+        The first is "" if the command takes no target. The second is None if no target of the project is selected.
         Raises `UsageError` if the command does not support a setting of the target.
         """
         option = next((each.name for each, _ in self.options() if each.name in ("to", "publish")), "")
@@ -415,7 +416,7 @@ def schema(command: Any) -> Iterator[tuple[Key, tuple[Declared, Any]]]:  # noqa:
 def read_project(ctx: Any, environment: str | None) -> Project:  # noqa: ANN401
     """Read the project file, and warn about secrets in it. Adds the file's folder to Python's path, to find the App.
 
-    `environment`: the environment in the file whose values to use, by default that of `CONSISTENT_ENV`, if any.
+    `environment` names an environment in the file. By default, `CONSISTENT_ENV` names it, if the variable is set.
     """
     project = read(dict(schema(ctx.find_root().command)), environment or os.environ.get(CHOSEN))
     for place in project.secrets:

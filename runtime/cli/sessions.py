@@ -84,7 +84,7 @@ def working(
 
 
 def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
-    """Return the interrupt that caused an error, or None. After Ctrl-C, PySpark's calls to Java raise other errors."""
+    """Return the interrupt that caused an error, or None. After Ctrl-C, PySpark may raise an error of its own."""
     seen: list[BaseException] = []
     while not isinstance(error, KeyboardInterrupt):
         seen.append(error)

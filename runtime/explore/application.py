@@ -247,7 +247,7 @@ def brief(value: Any) -> Markup:  # noqa: ANN401 - of a document
 
 
 def flat(text: object) -> Markup:
-    """Return escaped text for titles and SVG. Hidden characters become codes without markup."""
+    """Return escaped text for titles and SVG. Hidden characters become codes such as [U+200B], without markup."""
     return escape(HIDDEN_IN_LINE.sub(lambda found: f"[U+{ord(found[0]):04X}]", str(text)))
 
 
@@ -264,9 +264,10 @@ _PAGES.filters |= {each.__name__: each for each in (cut, raw, flat, brief, when)
 
 
 def render(template: str, document: Document, root: str, query: Mapping[str, str], **more: Any) -> str:  # noqa: ANN401
-    """Return the HTML of a document. `root`: the path before all pages; `query`: the parameters of the page's URL.
+    """Return the HTML of a document.
 
-    `more` are further variables of the template, among them `path`, the path of the page.
+    `root` is the URL path prefix of all pages, and `query` has the parameters of the page's URL. `more` are further
+    variables of the template, including `path`, the path of the page.
     """
 
     def link(page: str, /, **parameters: object) -> str:

@@ -88,8 +88,8 @@ ORDERS: dict[str, Callable[[Found], Any] | None] = {
 async def objects(table: Table, handler: str, prefix: str, after: str, order: str) -> Found:
     """List a page of up to 50 objects by id, after the key `after`. Costs one request for every 1,000 headers.
 
-    For an `order` other than `id`, the next 2,000 objects are sorted in descending order, and the page has the first
-    50 of these. `next` in the result is the `after` of the next page, or None on the last page.
+    For an `order` other than `id`, sorts the next 2,000 objects in descending order, and lists the first 50. The next
+    page begins after these 2,000. `next` in the result is the `after` of the next page, or None on the last page.
     """
     if order not in ORDERS:
         raise UsageError(f"There is no order {order}.")
@@ -400,8 +400,8 @@ class _Search:
 def outcomes_of_batch(place: Place, chosen: Mapping[str, Any], after: str) -> Found:
     """Count the outcomes of a batch, and list a page of those that match `chosen`, the fields of an `OutcomeFilter`.
 
-    `after` is the `next` of the previous page in the form PART.OUTCOME, or empty. Other text raises `UsageError`.
-    Batches of more than 1,000,000 deliveries are not counted by kind.
+    `after` is the `next` of the previous page, in the form PART.OUTCOME, or empty for the first page. Raises
+    `UsageError` if it has another form. Does not count the kinds in a batch of more than 1,000,000 deliveries.
     """
     if (at := re.fullmatch(r"(\d{1,9})\.(\d{1,9})", after or "0.0")) is None:
         raise UsageError("The outcomes have no such position: go back to the first page.")
@@ -438,9 +438,10 @@ def outcomes_of_batch(place: Place, chosen: Mapping[str, Any], after: str) -> Fo
 def _within(
     parts: Sequence[Part], budget: int, ids: Collection[str], column: str
 ) -> tuple[list[Part], list[Part], int]:
-    """Select parts that may have one of `ids` in `column`, as long as the selected parts have at most `budget` ids.
+    """Select the parts in which `column` possibly contains one of `ids`, until the budget is used up.
 
-    Return the selected parts, the parts not examined because the budget was exceeded, and the remaining budget.
+    A selected part costs the number of its ids, plus a constant. Returns the selected parts, the remaining parts if the
+    budget was too small, and the remaining budget.
     """
     taken: list[Part] = []
     for number_, part in enumerate(parts):
@@ -455,7 +456,10 @@ def _within(
 def _find(
     parts: Sequence[Part], ids: Collection[str], column: str, columns: Sequence[str] | None = None
 ) -> list[OutcomeRow] | None:
-    """Return the outcomes with one of the ids in `column`, or None if a file is corrupt. `columns`: None for all."""
+    """Return up to 50 outcomes of each part with one of `ids` in `column`, or None if a file is corrupt.
+
+    `columns` are the columns of the result, by default all.
+    """
     try:
         found = [*_THREADS.map(lambda part: part.find(ids, column, columns, ROWS), parts)]
     except _DAMAGED:
@@ -529,7 +533,8 @@ class _Graph:
     ) -> Iterator[OutcomeRow]:
         """Yield the outcomes with one of `ids` in `column`, up to the limits of a page. The caller may extend `ids`.
 
-        `steps` are the parts of each round. Adds reached limits to `limits`, in sentences about `what`.
+        `steps` yields the parts of each round. For each limit that is reached, adds a sentence that begins with `what`
+        to `limits`.
         """
         budget = _MOST
         for parts in steps if ids else ():

@@ -51,7 +51,10 @@ def _row(message_id: str, sequence: int, type_: str, body: Row) -> Row:
 
 
 class Places(NamedTuple):
-    """The URLs of states, documents, the warehouse's table, and the keys of sent letters (None: as states)."""
+    """The URLs of states, documents, the warehouse's table, and the keys of sent letters.
+
+    If `keys` is None, the keys are stored with the states.
+    """
 
     store: str = "sqlite:///store.db"
     documents: str = "documents"
@@ -109,7 +112,7 @@ _SERVE = [sys.executable, "-m", "runtime", "serve", *shlex.split(_OPTIONS)]
 
 
 def run_live(url: str, folder: Path) -> None:
-    """Start `consistent serve`, send it all orders, and print the text for each customer. Return after the last.
+    """Start `consistent serve`, send it all orders, and print the result of each. Return after the last result.
 
     Outputs for handlers return to `consistent serve`: through topics for a kafka: URL, otherwise through a pipe.
     """

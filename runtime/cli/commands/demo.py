@@ -140,7 +140,7 @@ class _Story:
         self.screen.show(Text.assemble("\n", (f"{self.steps}. {title}", "bold cyan")), Text(why, "dim"))
 
     def run(self, name: str) -> Mapping[str, Any]:
-        """Run batch `demo-NAME` with cascade over the log, and show outcomes. Return digests of outputs and states."""
+        """Run batch `demo-NAME` over the log, and show its outcomes. Return the digests of outputs and states."""
         from runtime.spark import Batch
 
         begun, batch_id = time.monotonic(), f"demo-{name}"

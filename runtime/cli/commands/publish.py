@@ -180,7 +180,10 @@ def load_sender(spec: str) -> Callable[..., object]:
 
 @contextmanager
 def _sending(publishing: Publishing, doing: str, progress: StepProgress) -> Iterator[None]:
-    """Context manager that prints `doing`, batch and target, and appends how to resume to a `TargetError`."""
+    """Context manager that shows `doing`, the batch and the target as the current step.
+
+    If a `TargetError` is raised, adds instructions for resuming to its message.
+    """
     tell_of_keys(publishing)
     target = publishing.target
     progress.step(f"{doing} batch {publishing.batch_id} to {target.name}, {target.promise}")
@@ -281,7 +284,7 @@ def _table(refused: Sequence[Record], of: int) -> RenderableType:
 
 @dataclass(frozen=True)
 class _Asked:
-    """The requested work: to publish or, with `letters` or `redrive`, to list or redrive dead letters."""
+    """A request to publish outputs or, with `letters` or `redrive`, to list or redrive dead letters."""
 
     out: str | None
     letters: bool

@@ -217,7 +217,7 @@ def fork(
 
 
 def _case(handler: str, business_id: str, version: Version, logs: Sequence[str]) -> dict[str, Any]:
-    """Return a version as `HandlerSpec.from_export` takes it. Reads the body of the version's message from `logs`.
+    """Return a version in the form that `HandlerSpec.from_export` reads. Finds the body of its message in `logs`.
 
     Raises `LogError` if no log contains the message.
     """
@@ -245,6 +245,6 @@ def _case(handler: str, business_id: str, version: Version, logs: Sequence[str])
 
 
 def _logs(messages: str) -> list[str]:
-    """Split a list of logs at its commas. An existing file and a `kafka:` URL are one log, even with commas."""
+    """Split a list of logs at its commas. An existing path or a `kafka:` URL is one log, even if it contains commas."""
     is_one = messages.startswith("kafka:") or Path(messages).exists()
     return [messages] if is_one else messages.split(",")

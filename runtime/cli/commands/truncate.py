@@ -158,9 +158,10 @@ _SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes", "letters")
 
 
 def describe_truncation(counts: Sequence[TruncatedCount], requests: int, *, dry_run: bool) -> dict[str, Any]:
-    """Return the JSON form of a truncation: totals, totals by handler, and the number of streams for each policy level.
+    """Return the JSON form of a truncation: totals, totals by handler, and numbers of streams.
 
-    Also counts streams by the reason that held their versions. `requests` is the number of requests of all workers.
+    Streams are counted by the origin of their rules, and by the reason that held their versions. `requests` is the
+    number of requests of all workers.
     """
     handlers: dict[str, Counter[str]] = defaultdict(Counter)
     streams: dict[str, Counter[str]] = {"held": Counter(), "rules": Counter()}
