@@ -77,11 +77,11 @@ def stream_properties(properties: Mapping[str, Value | None]) -> FrozenPropertie
 
 @dataclass(frozen=True, slots=True)
 class Include(Operation):
-    """A change of another row in the stream's partition, in the transaction of a write.
+    """A change to another row in the stream's partition, made in the same transaction as a write.
 
     The prefix of a virtual partition is not added to the row key. Replace, merge and delete need the row's ETag, or
-    `"*"` for no condition, unless the same write has changed the row before. In the result of a write, `etag` is the
-    new ETag, "" for a deleted row.
+    `"*"` for no condition, unless an earlier include of the same write changes the row. In the result of a write,
+    `etag` is the new ETag, "" for a deleted row.
     """
 
     properties: Properties = NO_PROPERTIES

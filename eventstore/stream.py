@@ -37,8 +37,9 @@ class Stream(StreamValue):
     yet. For a deleted stream, methods that read the header raise `StreamDeletedError`, and methods that only
     write raise `ConcurrencyConflictError`.
 
-    To restore a stream from values kept elsewhere, construct it from partition, ETag and version. A write keeps all
-    properties that are not given. Without `first_version`, `set_properties` and `truncate` cost one more request.
+    To restore a stream from values kept elsewhere, construct it from partition, ETag and version. The stored properties
+    then stay until a call gives new ones, which replace all of them. Without `first_version`, such a call or `truncate`
+    costs one more request.
     """
 
     __slots__ = ()
@@ -113,7 +114,7 @@ class Stream(StreamValue):
     async def set_properties(
         cls, stream: Stream, properties: Mapping[str, Value | None], includes: Iterable[Include] = ()
     ) -> Stream:
-        """Replace all properties of a stream, changing `includes` in the same transaction. Costs one request.
+        """Replace all properties of a stream, and apply `includes` in the same transaction. Costs one request.
 
         Raises `ConcurrencyConflictError` if the stream has changed, and `ValueError` for a transient stream.
         """
@@ -150,7 +151,7 @@ class Stream(StreamValue):
         header: Sequence[str] | None = None,
         ids: bool = False,
     ) -> reading.StreamSlice[Stream] | None:
-        """Read header and events from a version on. Return None if the stream does not exist.
+        """Read the header of a stream, and its events from `start_version` onwards. Return None if there is no stream.
 
         `slice_size` limits the number of events. `select` names the event properties to read, and `header` those of the
         stream. If only `select` is given, no stream properties are read. Truncated events, and events appended during

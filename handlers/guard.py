@@ -166,7 +166,7 @@ class _Proxy(type):
         return hash(cls.original)
 
     def live(cls) -> Any:  # noqa: ANN401 - a class like the original
-        """Return the class in the module `datetime`, which a test may have replaced to freeze the clock."""
+        """Return the class that `datetime` now has under this name. A test may have replaced it to freeze the clock."""
         return _holds[cls.original.__name__]
 
 
@@ -324,7 +324,7 @@ _preparing = Lock()
 
 
 class GuardedApp(App):
-    """An app whose handlers run under guard, also after the app was unpickled in another process."""
+    """An app whose handlers run under guard, even after it is unpickled in another process."""
 
     def __init__(self, *handlers: type[Handler[Any]], name: str | None = None) -> None:
         super().__init__(*handlers, name=name)

@@ -162,7 +162,10 @@ class Folder:
         return int(info.size)
 
     def flush(self, name: str | None = None) -> None:
-        """Fsync a file, or the folder's entries. No-op on object stores."""
+        """Fsync the file `name`. Without a name, fsync the folder, so that creations and renames in it are durable.
+
+        No-op on object stores.
+        """
         if self.is_local:
             flush(self.path if name is None else self.path_of(name))
 

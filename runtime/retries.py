@@ -58,7 +58,10 @@ READ_AGAIN = (ConcurrencyConflictError, StreamTruncatedError, StoreUnavailableEr
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Limits retries to `attempts` in a row. Pauses double from `first` to `longest` seconds, with jitter."""
+    """Gives up after `attempts` failed attempts in a row, including the first.
+
+    Pauses double from `first` to `longest` seconds, with jitter.
+    """
 
     attempts: int = 12
     first: float = 0.005

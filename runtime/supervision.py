@@ -246,7 +246,10 @@ class _Trial:
 
 
 class _Noted(CallInterceptor):
-    """Notes which message each call handles, and rejects messages that killed consumers. `inner` limits the time."""
+    """Notes which message each call handles, and rejects messages that killed consumers.
+
+    `inner` enforces the time limit of each call.
+    """
 
     def __init__(self, inner: Alarm | Watch, note: mmap.mmap, salt: bytes, fatal: frozenset[bytes]) -> None:
         self._note, self._salt, self._fatal = note, salt, fatal

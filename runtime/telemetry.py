@@ -332,9 +332,10 @@ def _spans(
 
 @contextmanager
 def batch_span(name: str, **attributes: str | int) -> Iterator[Callable[..., None]]:
-    """Context manager with a span. Yields a function that adds attributes to the span, and links to producers.
+    """Context manager that runs its block in a span.
 
-    The argument `find` of this function returns the `traceparent` of each message. It is called only if the span is
+    Yields a function that adds attributes to the span and links it to the producers of its messages. That function
+    takes `find`, a callable that returns the `traceparent` of each message. `find` is called only if the span is
     recorded.
     """
     tracer = _tracer()

@@ -144,7 +144,11 @@ class SqliteStore(port.Store):
 
     @contextmanager
     def reading(self, *, outcome_unknown: bool = False) -> Iterator[SqliteConnection]:
-        """Context manager that yields the thread's connection and converts `sqlite3` errors to `EventStoreError`s."""
+        """Context manager that yields the thread's connection and converts `sqlite3` errors to `EventStoreError`s.
+
+        Set `outcome_unknown` if a failed write may still have been committed. The error raised then says so, unless
+        the file was locked or the disk is full.
+        """
         connection = self.connection()
         try:
             yield connection

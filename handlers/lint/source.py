@@ -13,7 +13,7 @@ from handlers.errors import HandlersError
 
 
 class SourceError(HandlersError):
-    """Raised when source cannot be found, read or parsed. The text has the location."""
+    """Raised when source cannot be found, read or parsed. The error text gives the location."""
 
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda

@@ -259,7 +259,10 @@ class Refusals:
         return None if number is None else self.kept.get(number)
 
     def _decides(self, letter: Letter) -> bool:
-        """Return whether a dead letter affects this batch. A letter beyond the limit affects only its own batch."""
+        """Return whether a dead letter affects this batch.
+
+        A `BEYOND_LIMIT` letter, whose message is not kept, affects only the batch that rejected it.
+        """
         return letter.state is not LetterState.BEYOND_LIMIT or self._is_ours(letter)
 
     def _is_ours(self, letter: Letter) -> bool:

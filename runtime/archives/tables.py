@@ -48,7 +48,7 @@ class SetDigest:
     total: int = 0
 
     def add(self, member: bytes) -> None:
-        """Add a member of the set."""
+        """Add a member to the set."""
         self.count += 1
         self.total += int.from_bytes(sha256(member).digest())
 

@@ -176,9 +176,9 @@ def check_log(
 def check_source(
     folder: str, format_: str | None, master: str, written: Mapping[str, str], decoding: Decoding
 ) -> None:
-    """Raise `LogError` or `UsageError` if a folder, or topics of Kafka, cannot be the source of a stream.
+    """Raise `LogError` or `UsageError` if `folder`, a folder or Kafka topics, cannot be the source of a stream.
 
-    `written` maps options to the folders to which the stream writes. These folders must be outside the source.
+    `written` maps options to the folders that the stream writes to, which must be outside the source.
     """
     from runtime.spark.logs.read import is_kafka, is_on_disk
 

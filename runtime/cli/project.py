@@ -175,7 +175,10 @@ class _Reader:
         return UsageError(f"{self.place(names)}: {sentence}{'' if sentence.endswith('?') else '.'}")
 
     def table(self, names: Names, value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - of TOML
-        """Return a value that must be a table. Raises `UsageError` for any other value."""
+        """Return `value`, which must be a TOML table. `names` is its path in the file.
+
+        Raises `UsageError` for any other value, and for a name given twice, such as once with `-` and once with `_`.
+        """
         if isinstance(value, Mapping):
             for name, times in Counter(each.replace("_", "-") for each in value).items():
                 if times > 1 and name != TARGETS:

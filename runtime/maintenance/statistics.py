@@ -72,7 +72,7 @@ class TableCount:
         return list(self._counts.values())
 
     def merge(self, document: Iterable[Sequence[Any]]) -> None:
-        """Add the sums of another part of the table, which its method `document` returned."""
+        """Add the sums of another part of the table, as returned by `document` of that part's `TableCount`."""
         for each in document:
             self.add(HandlerCount(*each))
 

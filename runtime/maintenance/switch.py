@@ -236,7 +236,10 @@ async def _add_letters(old: Table, new: Table, key: str) -> None:
 
 
 async def _copy_rows(source: Table, target: Table, partition: str, *, is_exact: bool = False) -> None:
-    """Copy the rows of a partition except batches that `target` has. If `is_exact`, delete rows that `source` lacks."""
+    """Copy the rows of a partition. If `is_exact`, delete rows that `source` lacks.
+
+    Of the ledger, skips the counter, the table's settings, and the rows of batches that `target` has.
+    """
     there = {row.row_key async for row in rows_between(target, partition, "", _LAST, [])}
     rows = [row async for row in rows_between(source, partition, "", _LAST)]
     if partition == LEDGER:

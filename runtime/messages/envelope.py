@@ -187,7 +187,7 @@ def with_trace(headers: Mapping[str, str], cause: Headers) -> Mapping[str, str]:
 
 
 class Envelope(NamedTuple):
-    """One delivery of a message: its id, type and body, and the sender's optional fields."""
+    """A message in transit: its id, type and body, and the sender's optional fields."""
 
     message_id: str  # canonical
     type: str

@@ -104,7 +104,7 @@ class Publisher(ABC):
         """Roll back the uncommitted part of the slice, if the target has transactions."""
 
     async def close(self) -> None:  # noqa: B027 - optional
-        """Close connections. Uncommitted outputs are dropped."""
+        """Close connections, and roll back an uncommitted transaction: the next attempt sends its outputs again."""
 
 
 class Target(ABC):

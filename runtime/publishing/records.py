@@ -294,7 +294,10 @@ async def prune_publications(table: Table, clock: Clock) -> int:
 
 
 async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
-    """Return the records of a business object's outputs. Costs one request for every 1,000 records of the table."""
+    """Return the records of a business object's outputs: dead letters and, for function targets, all outputs.
+
+    Costs one request for every 1,000 records of the table.
+    """
     letters = []
     async for row in rows_of(table, RECORD, ["BusinessId", "Handler"]):
         with reading_row("The record of an output", row):

@@ -531,7 +531,10 @@ def count_outcomes(outcomes: DataFrame) -> list[OutcomeCount]:
 
 
 def dead_letter_groups(outcomes: DataFrame, limit: int) -> list[DeadLetters]:
-    """Group dead letters by reason, handler, type and error without its values. Return the `limit` largest groups."""
+    """Group dead letters by reason, handler, type and error text. Return the `limit` largest groups.
+
+    Quoted values and numbers in the text are ignored.
+    """
     alike = sf.regexp_replace("error", VARYING, "").alias("alike")
     ids = sf.array_distinct(sf.array_compact(sf.array(sf.min("message_id"), sf.max("message_id"))))
     grouped = (

@@ -103,12 +103,12 @@ class TruncationOptions(TruncationChoices):
 
     - belongs to an open batch, or to the newest run (event) of its stream,
     - is younger than a day, unless `allow_young` is set,
-    - comes from a single message whose outputs may be unpublished, unless you promise that they are acknowledged,
-    - is not older than a waiting dead letter, unless that letter is discarded.
+    - was made outside a batch, by a message whose outputs may be unpublished (see `acknowledged_after`),
+    - is not older than the stream's oldest waiting dead letter (see `give_up_letters_older_than`).
 
     Without rules, the policies of the table apply. A stream on hold is never truncated. With `export`, versions are
-    deleted only after they were read back from the files. Driver and workers must share the folders of `export` and
-    `report`.
+    deleted only after they have been read back from the files. Driver and workers must share the folders of `export`
+    and `report`.
     """
 
     clock: Clock = system_clock

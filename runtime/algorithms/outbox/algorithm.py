@@ -338,7 +338,10 @@ class OutboxAlgorithm(ABC):
         return await self.entities.update(entity, lambda current: current.without(message_ids))
 
     async def forget_leftover(self, entity: Entity, message: Prepared) -> None:
-        """Remove the outbox entry, if a crash left one, of a message recorded as finished outside its entity."""
+        """Remove the outbox entry that a crash may have left for a message.
+
+        The message is recorded as finished in another table, not in its entity.
+        """
         await self.forget(entity, [message.key])
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:

@@ -163,7 +163,10 @@ class CommitDraft:
         self.outcomes.refuse(outcome)
 
     def seal(self, written_at: int) -> SealedCommit:
-        """Seal the first versions that fit one transaction, and all outcomes before the first omitted version."""
+        """Seal as many of the first versions as fit in one transaction, and all outcomes before the first one left out.
+
+        `written_at` is in microseconds since 1970 UTC.
+        """
         head = self.head
         runs: Sequence[PackedRun] = ()
         stored, decided = 0, len(self.outcomes)

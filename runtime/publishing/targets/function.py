@@ -93,9 +93,10 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         self._is_redrive = False
 
     async def open(self, name: SliceName) -> bool:
-        """Open the store of keys.
+        """Open the store of delivery keys, and return True: slices have no markers.
 
-        The holders of its keys begin with a digest, by which a publication recognises the keys that it sealed.
+        A key stores its holder, the id of the delivery that sealed or locked it. The id begins with a digest of the
+        publication's name, so that later attempts recognise the keys of their own publication.
         """
         self._prefix = sha256(name.publication.partition("-again-")[0].encode()).hexdigest()[:12]
         self._is_redrive = name.is_redrive
