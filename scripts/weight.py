@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 46_719,
+    "product lines": 46_725,
     "product modules": 188,
     "import lines, % of product": 6.7,
     "modules with a single importer": 19,

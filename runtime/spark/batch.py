@@ -175,6 +175,12 @@ class BatchResult:
     outcomes: DataFrame
     was_published: bool  # whether the batch was published before the call, which then ran nothing
 
+    def __repr__(self) -> str:
+        counts = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.record.counts.items()]
+        when = " before: nothing was run" if self.was_published else ""
+        said = ", ".join(counts) or "no messages"
+        return f"Batch {self.record.batch_id} was published{when}: {said}, in {self.record.out}"
+
 
 def new_batch_id() -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"

@@ -72,15 +72,15 @@ def committed(brokers: str, topic: str) -> list[Any]:
     try:
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
         consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
-        found, ended = [], 0
-        while ended < len(partitions):
+        found, ended = list[Any](), set[int | None]()  # after a change of the leader a partition ends again
+        while len(ended) < len(partitions):
             record = consumer.poll(30)
             if record is None:
                 raise TimeoutError("An open transaction hides records.")
             if (error := record.error()) is None:
                 found.append(record)
             elif error.code() == KafkaError._PARTITION_EOF:
-                ended += 1
+                ended.add(record.partition())
             else:  # a broker was killed before
                 assert error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN), error
         return found
