@@ -180,6 +180,13 @@ class BatchOutputs:
             if found.num_rows:
                 yield found
 
+    def known_ids(self, message_ids: Sequence[str]) -> set[str]:
+        """Return those of the message ids that outputs of the batch have, or none if an outcome file is unreadable."""
+        try:
+            return {each for table in self.with_ids(message_ids) for each in table["message_id"].to_pylist()}
+        except (OSError, pa.ArrowException):
+            return set()
+
     def files(self) -> list[FileLocation]:
         """Return all outcome files in a stable order."""
         return [

@@ -18,8 +18,6 @@ from hashlib import sha256
 from itertools import chain, groupby, islice
 from typing import Any
 
-import pyarrow as pa
-
 from eventstore import Table
 from eventstore.port import pause_seconds
 from runtime.clock import Clock, system_clock, to_datetime
@@ -252,11 +250,8 @@ class Runner:
             if output.made_by is not None and output.made_by in makers:
                 repeated[output.made_by].append(output.message_id)
         for maker, ids in repeated.items():
-            with suppress(
-                UsageError, OSError, pa.ArrowException
-            ):  # without the files, outputs are sent again
-                for table in BatchOutputs.of(makers[maker], makers[maker].out).with_ids(ids):
-                    self._sent_before.update(table["message_id"].to_pylist())
+            with suppress(UsageError, OSError):  # without the files, outputs are sent again
+                self._sent_before |= BatchOutputs.of(makers[maker], makers[maker].out).known_ids(ids)
 
     def _is_sent(self, output: CommittedOutput) -> bool:
         return output.made_by in self._published or output.message_id in self._sent_before
