@@ -137,7 +137,7 @@ class Route:
 
 
 def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type[Message]:
-    """Return the annotated message type of a method. Raises `AppError` for an invalid signature."""
+    """Return a method's message type. Raises `AppError` for an invalid signature or a state other than `state_type`."""
     where = method.__qualname__
     parameters = inspect.signature(method).parameters
     advice = ""
@@ -232,7 +232,7 @@ class CallInterceptor:
         return method
 
     def call(self, run: Callable[[], T], under_way: Callable[[], Context | None]) -> T:  # noqa: ARG002 - for others
-        """Return the result of `run`. `under_way` returns the context of the current call of the handler, or None."""
+        """Return the result of `run`. `under_way` returns the context of the current call, or None between calls."""
         return run()
 
     def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:  # noqa: ARG002 - for others
@@ -389,7 +389,7 @@ class App:
         return tuple(definition.handler_type for definition in self.handlers.values())
 
     def keyed(self, draw_key: bytes | None) -> App:
-        """Return the app with random draws keyed by a secret, so that senders cannot predict draws. None: not keyed."""
+        """Return the app or a copy with draws keyed by a secret, so that senders cannot predict them. None: no key."""
         if draw_key == self.draw_key:
             return self
         return _made(type(self), self.handler_types, self.name, draw_key)

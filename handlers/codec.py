@@ -296,9 +296,9 @@ def _may_be_odd(part: Any, config: ConfigDict) -> bool:  # noqa: ANN401 - a type
 def _find_odd(
     model_type: type[BaseModel], models: Collection[type[BaseModel]], parts: set[Any]
 ) -> dict[type, tuple[int, tuple[str, ...]]]:
-    """Return, for each model, the number of its fields and the names of the fields whose values JSON may change.
+    """Return, for each model, the number of its fields and the names of fields that may decode to other values.
 
-    The dict is empty if any field might change, whatever its type.
+    Returns {} if all fields may. `models` are `model_type` and its nested models. `parts` are their fields' types.
     """
     enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
     if (
@@ -457,7 +457,7 @@ class Codec(Generic[M]):
         return value.is_finite() if kind is Decimal else isinstance(value, Enum)
 
     def write(self, model: M) -> bytes:
-        """Return the JSON of a model, as `encode` does, but do not check that the model decodes to itself."""
+        """Like `encode`, return JSON or raise `CodecError`, but do not check that the model decodes to itself."""
         if type(model) is not self.model_type:
             raise CodecError(f"Expected {self.model_type.__name__}, got {type(model).__name__}.")
         if len(model.__dict__) != self._fields:
@@ -480,9 +480,8 @@ class Codec(Generic[M]):
     def canonical(self, model: M, encoded: bytes) -> tuple[M, bytes]:
         """Return the model that storage will return for `model`, and the bytes to store. `encoded` is from `write`.
 
-        Values that were not validated are converted as pydantic would convert them, such as 1.0 in a field of type int,
-        or a list instead of a tuple. Raises `CodecError` for an invalid value, and for a model that does not decode to
-        itself.
+        Values that were not validated are converted as pydantic would convert them, such as 1.0 in an int field, or a
+        list instead of a tuple. Raises `CodecError` for an invalid value, and a model that does not decode to itself.
         """
         back = self.reread(encoded)
         if not self._has_odd or self._comes_back(model):
@@ -584,8 +583,9 @@ def unpack(
 ) -> Any:  # noqa: ANN401 - any value that msgpack knows
     """Unpack untrusted msgpack in bounded memory. The options other than `most` are msgpack's.
 
-    `most` limits the items of each array or map. Without `most`, large data is scanned before it is unpacked. Raises
-    `ValueError`, `TypeError` or an error of msgpack, such as `UnpackException`, for data that is invalid or too large.
+    `most` limits the items of each array or map. Without `most`, data over 4 KiB is scanned first, because it may
+    announce more items than it has. Raises `ValueError`, `TypeError` or an error of msgpack, such as `UnpackException`,
+    for data that is invalid, has more than `MAX_ITEMS` items, or is nested deeper than `MAX_DEPTH`.
     """
     containers = items = 0
 

@@ -44,7 +44,7 @@ class DocumentReference(BaseModel):
 
 
 class NewDocument(NamedTuple):
-    """A document to store before the version that refers to it."""
+    """A document that must be stored before the version that refers to it."""
 
     reference: DocumentReference
     content: bytes
@@ -88,9 +88,9 @@ class OutputRoom(NamedTuple):
 class Context:
     """The third argument of a handler method.
 
-    - `now`: the time in microseconds since 1970 UTC, the stored precision.
+    - `now`: the time as it is stored, in microseconds since 1970 UTC.
     - `recorded`: the captured values of the version to replay, packed with msgpack; None for a new message.
-    - `place`: the prefix of document names. Pass a new prefix for each attempt. None derives it from the message.
+    - `place`: the prefix of document names, new for each attempt; if None, it is derived from the message.
     - `draw_key`: the secret of a table whose draws are keyed; None if draws are not keyed.
     - `room`: the maximum number and size of the outputs; None for no limits.
 
@@ -165,8 +165,7 @@ class Context:
         """Call `function`, record its result under `name`, and return it. A replay returns the recorded result.
 
         The result is None, a bool, int (64 bits), float, str or bytes, or a list or dict of these. A tuple is returned
-        as a list. Raises `CaptureError` for a repeated name or another type of result, and in a replay for a name that
-        was not recorded.
+        as a list. Raises `CaptureError` for a repeated name or another type, and in a replay for an unrecorded name.
         """
         if not is_text(name):
             raise CaptureError(f"capture() takes a name that is a str, valid as UTF-8, not {name!r}.")
@@ -213,7 +212,7 @@ class Context:
         return DocumentReference.model_validate(self.capture(f"{DOCUMENT}{name}", ask))
 
     def publish(self, message: Message, *, headers: Mapping[str, str] | None = None) -> None:
-        """Publish a message once the next state is stored. The id of the output is derived from the handled message.
+        """Publish a message after the next state is stored. The id of the output is derived from the handled message.
 
         Raises `PublishError` if `message` is not a `Message`, headers are not str, or the outputs exceed their limits.
         Raises `CodecError` for a message that cannot be encoded.

@@ -33,11 +33,11 @@ class CodecError(HandlersError):
 
 
 class CaptureError(HandlersError):
-    """Raised if a handler captures a name twice, captures a new name in a replay, or a value cannot be recorded."""
+    """Raised if a captured name is invalid or repeated, or new in a replay, or if a value cannot be recorded."""
 
 
 class DocumentError(HandlersError):
-    """Raised if a document is too large, is not bytes, or has an invalid name or media type."""
+    """Raised if a document is not bytes, has an invalid name or media type, or exceeds the limits for one message."""
 
 
 class InputStateChangedError(HandlersError):
@@ -57,4 +57,4 @@ class OutputsTooLargeError(PublishError):
 
 
 class SpecError(HandlersError):
-    """Raised when a test stubs an impossible value or uses an unsuitable handler. The text says how to correct it."""
+    """Raised when a test cannot run as written, such as with invalid stubs. The text says how to correct the test."""

@@ -149,7 +149,7 @@ _date, _datetime = (
 
 
 class _Proxy(type):
-    """The metaclass of proxies. In comparisons and type checks, a proxy behaves like the class `original`."""
+    """The metaclass of proxies for `date` and `datetime`. Comparisons and type checks treat a proxy as `original`."""
 
     original: type
 
@@ -166,12 +166,12 @@ class _Proxy(type):
         return hash(cls.original)
 
     def live(cls) -> Any:  # noqa: ANN401 - a class like the original
-        """Return the class that `datetime` now has under this name. A test may have replaced it to freeze the clock."""
+        """Return the original or, if a test has replaced it in `datetime` to freeze the clock, the replacement."""
         return _holds[cls.original.__name__]
 
 
 class _Constructor(metaclass=_Proxy):
-    """The base of proxies. Calling a proxy, or validating with pydantic, gives an instance of the original class."""
+    """The base of both proxies. Calling one, or validating with it in pydantic, gives an instance of `original`."""
 
     def __new__(cls, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own, of no subclass
         return cls.live()(*args, **named)
@@ -356,10 +356,7 @@ def _guard_routes(definition: HandlerDefinition) -> None:
 
 
 def _guard_method(method: Callable[..., Any], before: Callable[[], None]) -> Callable[..., Any]:
-    """Return a function that runs `before`, then the method under guard.
-
-    It raises the first violation, even if the method caught the error.
-    """
+    """Return a function that runs `before`, then the guarded method. It raises the first violation, even if caught."""
 
     @functools.wraps(method)
     def run(state: Any, message: Any, context: Any) -> Any:  # noqa: ANN401 - a handler's own
@@ -421,7 +418,10 @@ class Bindings:
 
 
 def _module_of(value: object) -> ModuleType | None:
-    """Return the module itself, or the module that defines a value or its class. Reads no attributes of an instance."""
+    """Return `value` if it is a module, otherwise the module that defines `value` or its class.
+
+    Return None if that module is not loaded. No attributes of an instance are read.
+    """
     kind = type(value)
     if issubclass(kind, ModuleType):
         return value  # type: ignore[return-value] # as was just asked

@@ -302,7 +302,7 @@ class Interpreter(Scope):
             self._either(partial(self.execute, case.body))
 
     def _either(self, one: Callable[[], None], other: Callable[[], None] = lambda: None) -> None:
-        """Follow two branches, each from the current names. Afterwards, a name has the values of both branches."""
+        """Follow two branches, which begin with the same values of names. Afterwards, a name has the values of both."""
         before = dict(self.names)
         one()
         after_one, self.names = self.names, before

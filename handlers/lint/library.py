@@ -97,7 +97,10 @@ _OPERATORS: dict[type[ast.AST], str] = {
 
 
 def call_special(value: Value, names: tuple[str, ...], node: ast.AST, *given: Value) -> Value:
-    """Follow a call of the first method in `names` that a user's object has. Return the possible results."""
+    """For each user's object in `value`, follow a call of the first method in `names` that the object has.
+
+    The arguments of the call are `given`. Return the possible results, or () if there is no such method.
+    """
     results: list[Value] = []
     for option in (each for each in value if isinstance(each, Instance)):
         class_ = values.class_of(option)
@@ -257,7 +260,7 @@ def _broken_order(name: str, receiver: Value, arguments: Arguments) -> str | Non
 
 
 def _has_ties(key: Value | None) -> bool:
-    """Return whether different members may have equal keys, judged by the form of the key function (None: no key)."""
+    """Return whether two members of a set may have equal keys, judged by the form of the key function, if any."""
     match key:
         case None | (Instance(of="builtins.NoneType"),):
             return False

@@ -175,7 +175,7 @@ def _is_users(path: Path) -> bool:
 
 
 def _origin(name: str) -> Path | None:
-    """Return the folder of a package on Python's path, or the path of a module without `.py`.
+    """Return the folder of a package on Python's path or, for another module, its file's path without `.py`.
 
     Return None if the module is not found or not written in Python.
     """

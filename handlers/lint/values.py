@@ -24,7 +24,7 @@ from handlers.lint.source import Assigned, Binding, FunctionNode, Imported, Modu
 
 
 class Owner(Enum):
-    """Where a shared value comes from. Each owner's value is the code of the rule that a mutation breaks."""
+    """The origin of objects that handlers must not mutate. A member's value is the code of the broken rule."""
 
     STATE = "CM806"
     MESSAGE = "CM807"
@@ -138,7 +138,7 @@ class Class:
         return Function(node, self.scope, self, bound)  # a method does not see the names of the class body
 
     def value_of(self, option: Instance | Class, binding: Binding, node: ast.AST) -> Value:
-        """Return the value that a binding in the class body gives to an attribute of `option`. `node` reads it."""
+        """Return the value of an attribute of `option`, read at `node`, that a binding in the class body defines."""
         if isinstance(binding, FunctionNode):
             marks = self.body_scope.marks(binding)
             receivers: list[Value] = [(replace(option, after=None),)] if isinstance(option, Instance) else []
@@ -169,7 +169,7 @@ _DEEPEST_NESTING = 4
 
 
 def join(*values: Value) -> Value:
-    """Return a value with the alternatives of all given values. None is kept only if it is the sole one."""
+    """Join the alternatives of values, up to 8. `NONE` is kept only if it is alone and no value is unknown."""
     options = dict.fromkeys(option for value in values for option in value)
     known = tuple(option for option in options if option != NONE)[:_MOST_OPTIONS]
     return known or (tuple(options) if all(values) else ())
@@ -236,7 +236,7 @@ def owner_of(option: Option) -> Owner | None:
 
 
 def fresh(value: Value) -> Value:
-    """Return a copy of a value without its owners and literals."""
+    """Return a value for copies of the objects, with the same types and members, but without owners and literals."""
     return tuple(replace(it, owner=None, literal=None) if isinstance(it, Instance) else it for it in value)
 
 
@@ -365,7 +365,7 @@ class Checker:
             self.mode, self.chain = before
 
     def is_too_deep(self, node: ast.AST) -> bool:
-        """Return whether to stop following: the function is recursive, or calls are nested too deeply."""
+        """Return whether not to follow a node: the chain already has it twice, by recursion, or is too long."""
         times = sum(each is node for _, each, _ in self.chain)
         return len(self.chain) >= _DEEPEST_CALLS or times >= _RE_ENTRIES
 
@@ -401,7 +401,7 @@ class Scope(ABC):
             return self.evaluate(node)
 
     def report(self, code: str, node: ast.AST, what: str | None = None) -> None:
-        """Report a broken rule at a node, unless it was reported there before. `what` defaults to the node's source."""
+        """Report a broken rule, if it is new at the node. `what` is the text shown, by default the node's source."""
         (is_quiet, is_importing), chain = self.checker.mode, self.checker.chain
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
         key = (self.module.path, line, column, code)

@@ -42,12 +42,10 @@ def check_determinism(
     - `strategies`: your strategies for message types whose validators are stricter than their field types.
 
     The other process has another hash seed, time zone and locale, handles the objects in reverse order, and gets each
-    message twice. Captured values are recorded here and replayed there. Takes about a second, and a millisecond for
-    each message.
+    message twice. Captured values are recorded here and replayed there. Takes about a second, and 1 ms per message.
 
     Raises `AssertionError` with the handler, the message and the difference, or with a call that the guard rejects.
-    Raises `SpecError` if the other process cannot import the handlers, no valid messages are generated, or Hypothesis
-    is missing.
+    Raises `SpecError` if the other process cannot import the handlers, no message is valid, or Hypothesis is missing.
     """
     __tracebackhide__ = True
     try:
@@ -73,9 +71,9 @@ def check_determinism(
 
 
 def _run(app: App, number: int, scenario: Scenario, earlier: Sequence[Result] | None = None) -> list[Result]:
-    """Handle the messages of a scenario, and return a result for each. Message ids begin with `number`.
+    """Handle the messages of a scenario, and return the results in order. Message ids begin with `number`.
 
-    If `earlier` has the results of a first run, replay them: each message is handled twice, and has two results.
+    With `earlier`, the results of a first run, each message is replayed twice and has two consecutive results.
     """
     name, business_id, messages = scenario
     handler = app.handlers[name]

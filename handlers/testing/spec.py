@@ -41,10 +41,7 @@ class HandlerResult(NamedTuple):
 
 
 def handle(handler: HandlerDefinition, before: bytes, message: Message, context: Context) -> HandlerResult:
-    """Call a handler's newest method for a message. Raises the errors of the method and of `settle`.
-
-    `before` is the state as JSON.
-    """
+    """Call the newest method for a message, with the state JSON `before`. Raises errors of the method and `settle`."""
     codec, route = handler.codec, handler.routes[message_name(type(message))]
     state, method = codec.reread(before), route.revisions[route.newest]
     values = list(state.__dict__.values())
@@ -169,10 +166,7 @@ _NOTHING: Any = object()
 
 
 def differences(expected: Any, actual: Any, where: str) -> Iterator[str]:  # noqa: ANN401 - any field value
-    """Yield a line for each difference between two values. `where` is the path of the values.
-
-    Models, tuples and sets are compared member by member.
-    """
+    """Yield a line for each difference, by member in models, tuples and sets. `where` is the path of both values."""
     if isinstance(expected, BaseModel) and type(expected) is type(actual):
         for name in type(expected).model_fields:
             yield from differences(getattr(expected, name), getattr(actual, name), f"{where}.{name}")
@@ -235,7 +229,10 @@ class Past:
         headers: Mapping[str, str] | None = None,
         recorded: Mapping[str, bytes] | None = None,
     ) -> StubbedContext:
-        """Return the context for the next message. Raises `SpecError` if the message is for another business object."""
+        """Return the context for the next message. For a replay, `recorded` has the captured values.
+
+        Raises `SpecError` if the handler does not take the message, or it is for another business object.
+        """
         business_id = self._named_by(message)
         before = self._named_by(self.messages[0]) if self.messages else business_id
         if business_id != before:
@@ -384,7 +381,7 @@ class HandlerSpec(Generic[S]):
     ) -> Case[S]:
         """Return the recorded version that `consistent fork --case` wrote to a file, as a case to test.
 
-        The clock and captured values are the recorded ones, and so are random numbers and guids if draws are plain.
+        The clock and captured values are as recorded. So are random numbers and guids, unless draws were keyed.
         `replacing` gets the fields of each state and of the message, and returns them without personal data. The
         business id may be replaced too. Raises `SpecError` if the case is from another handler or message type.
         """
@@ -442,7 +439,7 @@ class HandlerSpec(Generic[S]):
         return self._with(self._past, replace(self._stubs, captured=values))
 
     def given(self, *messages: Message, state: S | None = None) -> HandlerSpec[S]:
-        """Handle messages from a state, by default the current state. Raises `SpecError` if the handler fails."""
+        """Handle messages, first setting the state to `state` if given. Raises `SpecError` if the handler fails."""
         past = self._past if state is None else replace(self._past, state=self._past.encoded(state))
         for message in messages:
             context = past.context(message)
