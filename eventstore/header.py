@@ -48,7 +48,7 @@ NO_PROPERTIES = FrozenProperties()
 
 
 def frozen_copy(properties: Mapping[str, Value], names: frozenset[str] | None) -> FrozenProperties:
-    """Return the named properties of a row. If `names` is None, return all properties except its version."""
+    """Return the named properties of an event's row. If `names` is None, return all except the event's version."""
     if names is not None:
         return FrozenProperties({name: value for name, value in properties.items() if name in names})
     frozen = FrozenProperties(properties)
@@ -107,7 +107,7 @@ class Include(Operation):
 
 
 class _Amount(Enum):
-    """The net effect of several changes of a row, if it is not a `Verb`."""
+    """A net effect of changes to a row that no `Verb` describes."""
 
     UNTOUCHED = "untouched"
     UNDONE = "inserted and deleted"
@@ -321,7 +321,7 @@ HEADER_NAMES = (VERSION, FIRST_VERSION, TOMBSTONE)
 
 
 def header_row(version: int, first_version: int, properties: Properties) -> dict[str, Value]:
-    """Return the properties of the header row. They include the low watermark only if it exceeds 1."""
+    """Return the properties of the header row. They include the low watermark `first_version` only if it exceeds 1."""
     row: dict[str, Value] = {VERSION: version}
     if first_version > 1:
         row[FIRST_VERSION] = first_version
@@ -362,7 +362,7 @@ def stream_written(stream: StreamT, etag: str, version: int, own: Properties | N
 
 
 def is_header(row: Row) -> bool:
-    """Return whether a row with the key of a header has a version and is not a tombstone."""
+    """Return whether a row is a header: it has a version and is not a tombstone. The caller checks the row key."""
     return isinstance(row.properties.get(VERSION), int) and not is_tombstone(row)
 
 

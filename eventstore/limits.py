@@ -42,7 +42,7 @@ _known_names: dict[str, int] = {}
 
 
 def refusal(operation: Operation, index: int, stored: str | None) -> errors.RowError | None:
-    """Return the error of a refused operation, or None. `stored` is the ETag of the row, None if there is no row."""
+    """Return the error if an operation is refused, else None. `stored` is the row's ETag, None for a missing row."""
     if stored is None:
         return errors.RowNotFoundError(operation.row_key, index) if operation.verb in CONDITIONAL else None
     if operation.verb is Verb.INSERT:
@@ -239,9 +239,9 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 
 
 def _check_of_subclass(name: str, value: object) -> _Check | None:
-    """Return a check that converts a value of a subclass to the type that it extends. Return None for a None value.
+    """Return a check that converts `value` to the stored type that its class extends, or None if `value` is None.
 
-    Raises `ValueError` if the conversion would lose information, and `TypeError` for any other type.
+    Raises `ValueError` if the conversion would lose information, and `TypeError` if no table stores such a value.
     """
     if value is None:
         return None

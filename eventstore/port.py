@@ -331,7 +331,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 async def pause(table: Table, failures: int) -> None:
-    """Wait after `failures` conflicts in a row. The random duration keeps writers from colliding again."""
+    """Wait after `failures` successive conflicts in a table. The random duration keeps writers from colliding again."""
     longest = LONGEST_SECONDS if table.scope == "network" else LONGEST_BLOCKING_SECONDS
     await sleep_beside(table)(pause_seconds(failures, FIRST_SECONDS, longest))
 
@@ -382,7 +382,7 @@ def _intercepted(
 
 
 class InterceptedTable(Table):
-    """A table that counts its calls and runs a hook before and after each.
+    """A table that passes calls to another table, counts them, and runs a hook before and after each call.
 
     A hook that raises before a call prevents the call. A hook that raises after a call discards the call's result. An
     awaitable result of a hook is awaited, so a test can write to the table in the middle of a read.
@@ -400,7 +400,7 @@ class InterceptedTable(Table):
 
     @property
     def calls(self) -> int:
-        """The number of calls so far, each one request to a table service."""
+        """The number of calls so far. On a table service, each call is one request."""
         return self.counts.total()
 
     get = _intercepted(Table.get)
@@ -423,10 +423,7 @@ class InterceptedTable(Table):
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that uses only stores of process or machine scope, and return its result.
-
-    Raises `RuntimeError` if the coroutine suspends, which requires an event loop.
-    """
+    """Return a coroutine's result, without an event loop. Raises `RuntimeError` if it suspends (see `Store.scope`)."""
     try:
         coroutine.send(None)
     except StopIteration as done:

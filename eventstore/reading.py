@@ -73,8 +73,7 @@ class StreamSlice(Generic[StreamT_co]):
 class StreamWriteResult(Generic[StreamT_co]):
     """A stream after a write, the events with their versions, and the included rows with their ETags.
 
-    `repeated` says that an idempotent write found its events stored. Then the stream may have later events, and
-    `includes` is empty.
+    `repeated`: an idempotent write found its events stored. Then `includes` is empty, and later events may exist.
     """
 
     stream: StreamT_co
@@ -180,7 +179,7 @@ class _ChangedMeanwhileError(Exception):
 def _repeated(
     read: Callable[Concatenate[ReaderT, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[ReaderT, P], Coroutine[Any, Any, T]]:
-    """Decorate a read to restart, after a pause, when it raises `_ChangedMeanwhileError`."""
+    """Decorate a read to pause and restart on `_ChangedMeanwhileError`, or finally raise `ConcurrencyConflictError`."""
 
     @wraps(read)
     async def repeated(self: ReaderT, /, *args: P.args, **named: P.kwargs) -> T:

@@ -102,9 +102,9 @@ class Stream(StreamValue):
         byte, they are the result. All events need ids. The stored events are read only after a conflict or an unknown
         outcome, which costs two requests and one more per event. Included rows are not compared.
 
-        An error means that nothing was written. Raises, in this order, `PayloadTooLargeError` before any I/O,
-        `ConcurrencyConflictError` for an unexpected version, `DuplicateEventError` for an id in use, and
-        `IncludeConflictError` for an included row.
+        An error means that nothing was written, except a `StoreUnavailableError` with `outcome_unknown`. Raises, in
+        this order, `PayloadTooLargeError` before any I/O, `ConcurrencyConflictError` for an unexpected version,
+        `DuplicateEventError` for an id in use, and `IncludeConflictError` for an included row.
         """
         stream, expected = _position(target, expected_version)
         write = writing.append_once if idempotent else writing.append
@@ -233,9 +233,9 @@ class Stream(StreamValue):
     ) -> Stream:
         """Delete all events before `first_version`, and replace the stream's properties if given.
 
-        The first transaction moves the low watermark and changes the `includes`, so a crash leaves a readable stream.
-        Calling `truncate` again then deletes the remaining events. Ids of deleted events can be used again. Costs two
-        requests, which passing `rows` from `eventstore.writing.rows_to_cut` saves, and one more per 99 rows.
+        The first transaction moves the low watermark and applies the `includes`, so a crash leaves a readable stream.
+        Calling `truncate` again then deletes the remaining events. Ids of deleted events can be used again. Costs one
+        request per 99 rows, and two more unless `rows` is given, the result of `eventstore.writing.rows_to_cut`.
 
         Raises `ConcurrencyConflictError` if the stream has changed.
         """

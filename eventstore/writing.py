@@ -120,7 +120,7 @@ async def transact(partition: Partition, operations: Sequence[Operation]) -> tup
 
 
 async def set_properties(stream: StreamT, own: Properties, includes: Iterable[Include]) -> StreamT:
-    """Set the properties of a stream to `own`, and write the included rows. Return the updated stream."""
+    """Set a stream's properties to `own`, and apply `includes`. Return the new stream. Raises as `transact` does."""
     head = header.header_operation(stream, stream.version, own)
     (etag, *_) = await transact(stream.partition, [head, *all_includes((), includes)])
     return header.stream_written(stream, etag, stream.version, own)
@@ -285,7 +285,7 @@ async def truncate(
     includes: Sequence[Include],
     rows: CutRows | None = None,
 ) -> StreamT:
-    """Delete the events before `first_version`, and return the stream. The first transaction changes `includes`.
+    """Delete the events before `first_version`, and return the stream. The first transaction applies `includes`.
 
     If `properties` is None, the stream keeps its properties. `rows` is the result of `rows_to_cut` for the same
     arguments. If `rows` is None, the rows to delete are looked up.
@@ -340,8 +340,8 @@ async def _delete(
 ) -> str:
     """Delete the `doomed` rows in transactions of up to 99 changes. Return the header's last ETag.
 
-    The first transaction also runs `head`, which changes the header, and the `included` operations. The others merge
-    `mark` into the header.
+    The first transaction also runs `head`, which changes the header, and the `included` operations. Later
+    transactions merge `mark` into the header.
     """
     deletions = [Operation.delete(row_key) for row_key in doomed]
     room = _CHANGES - len(included)

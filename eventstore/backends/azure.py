@@ -190,7 +190,7 @@ class Client:
         )
 
     async def get(self, path: str) -> Answer:
-        """Send a GET. Raises `StoreUnavailableError` if it fails, and `StoreUrlError` if credentials are refused."""
+        """Send a GET. A temporary failure raises `StoreUnavailableError`, refused credentials raise `StoreUrlError`."""
         request = HttpRequest("GET", self._account.endpoint + path, headers=_REQUEST_HEADERS)
         return await self._send(request, writes=False)
 
@@ -398,7 +398,7 @@ def transaction(
 ) -> bytes:
     """Return the request body of a transaction. The caller must already have escaped all keys with `keys.escape`.
 
-    `row_keys` and `prepared`, which `limits.prepare` returns, have one item for each operation.
+    `prepared` is the result of `limits.prepare`. Like `row_keys`, it has one item for each operation.
     """
     parts = [_BEGIN]
     for index, operation in enumerate(operations):

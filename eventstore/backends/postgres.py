@@ -64,7 +64,7 @@ _UNAVAILABLE_CLASSES = frozenset({"08", "25", "40", "53", "55", "57", "58", "XX"
 
 
 class _Statements:
-    """The SQL statements for one table. An update or deletion of no row divides by zero, to abort its transaction."""
+    """The SQL of one table. An update or deletion that finds no row divides by zero, to abort its transaction."""
 
     def __init__(self, schema: str | None, name: str) -> None:
         self.name = Identifier(schema, name) if schema else Identifier(name)
@@ -181,7 +181,7 @@ _Waiting = tuple[_Changes, asyncio.Future[tuple[str, ...]]]  # a transaction, an
 
 
 class _NotCommittedError(Exception):
-    """Raised when the server rolled back a transaction that was refused, or conflicted with another one."""
+    """Raised when the server rolled back a transaction: it refused an operation, or another transaction conflicted."""
 
 
 class _LoopPool:
@@ -240,7 +240,7 @@ class _LoopPool:
                 await connection.execute(statement)
 
     async def rewrite(self, sql: Composed, name: str) -> str:
-        """Rewrite a table, without a time limit. Return the reason if it may still hold deleted rows, otherwise ""."""
+        """Rewrite a table, without a time limit. Return why it may still hold deleted rows, or "" if it holds none."""
         notices: list[str] = []
         connection = await self._connect()
         connection.add_notice_handler(
@@ -343,7 +343,7 @@ class _LoopPool:
             await asyncio.gather(*map(self._commit_in_turn, alone.values()))
 
     async def _commit_together(self, group: Sequence[_Waiting]) -> None:
-        """Commit a group of transactions together. If the group is rolled back, the caller must commit each alone."""
+        """Commit transactions together. If they are rolled back, their futures stay pending: commit each one alone."""
         try:
             await self._send([(changes, {}) for changes, _ in group])
         except StoreUnavailableError as error:
@@ -475,13 +475,16 @@ class PostgresTable(row_format.SqlTable):
         """No-op: a commit is durable when the server answers. `open` rejects a server that answers earlier."""
 
     async def scrub(self) -> None:
-        """Rewrite the table without deleted rows. The write-ahead log and backups keep them until recycled."""
+        """Rewrite the table without deleted rows. They stay in backups, and in the write-ahead log until recycling."""
         left = await self._store.session().rewrite(self._sql.rewrite, self._sql.name.as_string())
         if left:
             raise StoreUnavailableError(f"{self.store_url}: {self.name} may still hold deleted rows: {left}.")
 
     async def open(self, *, make: bool) -> None:
-        """Check the server and the table, in one round trip. Creating a missing table (`make`) costs five more."""
+        """Check server and table. Costs one round trip, and five more to create a missing table.
+
+        Raises `TableNotFoundError` for a missing table unless `make` is set, and `StoreUrlError` if either is unusable.
+        """
         if await self._is_there():
             return
         if not make:

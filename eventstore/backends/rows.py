@@ -43,7 +43,7 @@ def packer() -> msgpack.Packer:
 
 
 def pack(packer: msgpack.Packer, properties: Mapping[str, Value]) -> tuple[bytes, bytes | None]:
-    """Return the small part of a row, and its large part, None if no property is large."""
+    """Return the small part of a row, and its large part: None unless a binary property exceeds `LARGE_BYTES`."""
     large = sorted(
         (len(value), name, value)
         for name, value in properties.items()
@@ -196,9 +196,9 @@ class SqlTable(port.RangeTable):
 def read_page(
     bounds: Sequence[str], found: Iterable[StoredRow], decode: Decode = unpack, most: float = inf
 ) -> Page:
-    """Return a page of the rows `found` within `bounds`. It ends after `most` bytes or before a corrupt row.
+    """Return a page of the rows that were `found` by a statement with the parameters `bounds`.
 
-    Raises `DamagedRowError` if the first row is corrupt.
+    It ends after 1,000 rows or `most` bytes, or before a corrupt row. A corrupt first row raises `DamagedRowError`.
     """
     rows: list[Row] = []
     size, left = 0, iter(found)

@@ -238,7 +238,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _leave_connections_alone() -> None:
-    """Never close inherited connections in a forked child."""
+    """Leak the inherited connections in a forked child, so that it never closes them."""
     # If the child closed one, even at exit, locks of the parent would be released. A leaked reference prevents that.
     import ctypes  # noqa: PLC0415 - forks are rare
 
@@ -348,7 +348,7 @@ class Changes(row_format.Changes):
 
     @property
     def place(self) -> tuple[str, str]:
-        """The escaped partition and row key of the first operation."""
+        """The escaped partition and row key of a transaction with one operation."""
         return self.partition, self.rows[0]
 
     def carry_out(self, connection: SqliteConnection) -> tuple[str, ...]:
@@ -472,8 +472,8 @@ class SqliteTable(row_format.SqlTable):
     ) -> list[port.TransactionResult] | None:
         """Run many transactions, each a single insert or replacement, in a few statements. Return their results.
 
-        Changes nothing and returns None if there are too few transactions, if two share a partition, or if an operation
-        is refused or is one of several in its transaction or of another kind.
+        Changes no row and returns None if there are too few transactions, if two of them share a partition, if one has
+        several operations or another kind of operation, or if an operation is refused.
         """
         changes = [each for each in checked if isinstance(each, Changes)]
         if len(changes) < FEWEST_TOGETHER or len({each.partition for each in changes}) < len(changes):

@@ -33,7 +33,7 @@ class OpenBatches:
     numbers: frozenset[int] = frozenset()  # the lower numbers that are open
 
     def is_finished(self, batch: str | None, number: int | None) -> bool:  # noqa: ARG002 - an id may be reused after pruning, a number never
-        """Return whether the batch with this number will publish no more outputs. True if no number is recorded."""
+        """Return whether batch `number` will publish no more outputs. True if `number` is None. Ignores `batch`."""
         return number is None or (number < self.next and number not in self.numbers)
 
 
@@ -70,7 +70,7 @@ class BatchContext:
         return None if self.batch_id is None else BatchKey(self.batch_id, self.number)
 
     def is_ours(self, batch: str | None, number: int | None) -> bool:
-        """Return whether this batch made a version with this `batch` and `number`. Ids may be reused, not numbers."""
+        """Return whether this batch made a version with this `batch` and `number`. Compares both: ids may be reused."""
         return batch is not None and batch == self.batch_id and number == self.number
 
     def is_finished(self, batch: str | None, number: int | None) -> bool:
@@ -137,7 +137,7 @@ class Seen:
     def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
         """Return these facts, updated with the outcomes of a group of deliveries, for the next group of the stream.
 
-        Adds only the id of the last message: copies of a message are adjacent, so no copy of another can follow.
+        Adds only the id of the last message: copies of a message are adjacent, so only this one can have more.
         """
         last = outcomes[-1].envelope.message_id
         copies = list(takewhile(lambda outcome: outcome.envelope.message_id == last, reversed(outcomes)))

@@ -189,7 +189,7 @@ def read_counter(row: Row) -> Counter:
 
 
 def began(record: BatchRecord) -> Operation:
-    """Return an operation that inserts the marker of an open batch."""
+    """Return an operation that inserts the marker of an open batch, the row `!open-{id}`."""
     return Operation.insert_or_replace(OPEN + record.batch_id, {"Number": Int64(record.number)})
 
 
@@ -335,10 +335,10 @@ class Ledger:
     async def commit_round(
         self, record: BatchRecord, number: int, counts: Mapping[str, int], routable: int
     ) -> BatchRecord:
-        """Record that the outcomes of a round are complete, unless another driver has already done so.
+        """Record that the outcomes of a round are complete. Return the stored record, even if another driver stored it.
 
-        `number` is 0 for the first round. `counts` are added to those of the batch. `routable` is the number of the
-        round's outputs that have a handler.
+        `number` is 0 for the first round. `counts` are added to the batch's. `routable` is the number of the round's
+        outputs that have a handler. Raises `BatchRefusedError` if another driver abandoned or changed the batch.
         """
         total = {key: record.counts.get(key, 0) + counts.get(key, 0) for key in {**record.counts, **counts}}
         return await self._update(
@@ -350,7 +350,7 @@ class Ledger:
         return await self._update(record, replace(record, rounds=0, counts={}, last_routable=0, attempt=""))
 
     async def publish(self, record: BatchRecord) -> BatchRecord:
-        """Mark a batch as published, after its last round was committed. The batch is then immutable."""
+        """Mark a batch as published and immutable after its last round is committed. Raises as `commit_round` does."""
         return await self._update(record, replace(record, status=BatchStatus.PUBLISHED))
 
     async def abandon(self, batch_id: str) -> BatchRecord:
@@ -363,7 +363,7 @@ class Ledger:
         return record
 
     async def _update(self, record: BatchRecord, wanted: BatchRecord) -> BatchRecord:
-        """Store `wanted` instead of `record`, or return the stored record if another driver made the same progress."""
+        """Store `wanted`, or return the stored record if it is as far along. Otherwise, raise `BatchRefusedError`."""
         changed = replace(wanted, updated_at=self._now())
         operations = [Operation.replace(record.batch_id, record_properties(changed), record.etag)]
         if changed.is_finished:
@@ -569,10 +569,10 @@ MARK = "_batch"  # the prefix of all commit markers
 
 
 def mark_prefix(token: str) -> str:
-    """Return the common prefix of a batch's commit markers."""
+    """Return the common prefix of the names of a batch's commit markers. `token` is `BatchRecord.token`."""
     return f"{MARK}-{token}-"
 
 
 def mark_of(token: str, sizes: Mapping[str, int]) -> str:
-    """Return the name of a round's commit marker. It contains a digest of `sizes`: the sizes of its files by name."""
+    """Return the name of a round's commit marker, with a digest of `sizes`: the sizes of the round's files by name."""
     return mark_prefix(token) + sha256(repr(sorted(sizes.items())).encode()).hexdigest()[:32]

@@ -43,8 +43,7 @@ class TableOwner:
     def is_same(self, other: TableOwner) -> bool:
         """Return whether `other` may be the same app.
 
-        If this app has a name, the names must be equal. Otherwise the handlers of one app must include those of the
-        other.
+        If this app has a name, both names must be equal. Otherwise the handlers of one must include those of the other.
         """
         if self.name is not None:
             return self.name == other.name
@@ -91,8 +90,9 @@ class TableSettings:
         """Claim a table for an app, as a batch does. Returns the settings for `Processor`.
 
         `draws` chooses keyed draws for a new table. `adopt` takes over a table of another app. Raises `UsageError` if
-        the table belongs to another app, was switched or cannot have these draws. Costs one request, or two if the
-        settings change. Choosing keyed draws costs one more for every 1,000 rows.
+        the table belongs to another app, was switched or cannot have these draws, and `RetriesExhaustedError` after too
+        many conflicts for `retries`. Costs one request, or two if the settings change. Choosing keyed draws costs one
+        more for every 1,000 rows.
         """
         demands = TableDemands(TableOwner.of(app), draws, adopt)
 
@@ -161,8 +161,7 @@ class TableDemands:
     async def settings_after(self, table: Table, old: TableSettings, *, has_batches: bool) -> TableSettings:
         """Return the settings that replace `old`. Raises `UsageError` if the table cannot meet the demands.
 
-        In a table without batches, choosing keyed draws or reprocessing costs one request for every 1,000 rows.
-        Otherwise costs no request.
+        Costs one request per 1,000 rows to choose keyed draws or reprocessing in a table without batches, else none.
         """
         is_new = self.follows is not None and old == TableSettings() and not has_batches
         if is_new and not await has_objects(table):
@@ -216,7 +215,7 @@ def is_same_table(name: str | None, other: str | None) -> bool:
 async def open_current(store: Store, name: str, *, make: bool = True) -> tuple[str, Table]:
     """Open a table, or the table that it was switched to. Return the name and the table.
 
-    `make` creates a missing table. Costs one request per table.
+    `make=False` raises `TableNotFoundError` for a missing table `name`. Costs one request per table, besides opening.
     """
     table = await store.table(name, make=make)
     settings = await TableSettings.of(table)

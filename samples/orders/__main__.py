@@ -51,7 +51,7 @@ def _row(message_id: str, sequence: int, type_: str, body: Row) -> Row:
 
 
 class Places(NamedTuple):
-    """The URLs of states, documents, the warehouse's table, and the keys of sent letters.
+    """Where states, documents, the warehouse's table, and the keys of sent letters are stored: URLs or folders.
 
     If `keys` is None, the keys are stored with the states.
     """
