@@ -70,7 +70,7 @@ def fresh_id() -> str:
 
 
 class HandlerFailedError(Exception):
-    """Raised when a handler raised an exception or broke a rule. The text of the error is one line."""
+    """The failure of a handler's call, with the text and reason of its dead letter."""
 
     def __init__(self, problem: str, reason: Reason = Reason.HANDLER_ERROR) -> None:
         super().__init__(problem)
@@ -78,9 +78,7 @@ class HandlerFailedError(Exception):
 
 
 class CallTimedOutError(BaseException):
-    """Raised by supervision in a handler that exceeds its time limit."""
-
-    # A BaseException, so that `except Exception` in the handler does not catch it.
+    """Raised in a handler that exceeds its time limit. The handler's `except Exception` does not catch it."""
 
 
 class CallCrashedError(Exception):
@@ -142,7 +140,7 @@ class Refusals:
 
     @property
     def is_full(self) -> bool:
-        """Whether a transaction can take no more changes."""
+        """Whether the changes to dead letters are as many as one transaction takes."""
         return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
 
     def refusal(self, position: int, message: Prepared, *, waits: bool = True) -> Outcome | None:
@@ -180,7 +178,7 @@ class Refusals:
         return any(own is None or number < own.number for number in parking)
 
     def record(self, position: int, outcome: Outcome, delivery: Delivery, *, version: int, now: int) -> None:
-        """Add a dead letter for a rejected delivery, or update its dead letter in a redrive."""
+        """Add the dead letter of a delivery rejected after `version`, at `now`. In a redrive, update its letter."""
         if outcome.reason is Reason.FORGOTTEN:
             return  # a dead letter would be data of the forgotten object
         content = _content(outcome.envelope) if isinstance(delivery, Outcome) else delivery.fingerprint
@@ -211,7 +209,10 @@ class Refusals:
         return letter.size <= min(limits.MAX_LETTER_BYTES, room)
 
     def processed(self, position: int, key: IdKey, content: bytes) -> None:
-        """Remove the dead letters of a processed message, but keep those of other messages with the same id."""
+        """Remove the dead letters of a processed message, given its id `key` and its fingerprint `content`.
+
+        A redrive removes only the delivery's own letter. Otherwise `id_reused` ones stay: they are of other messages.
+        """
         if self._batch.is_redrive:
             own = self._own(position, key, content)
             processed = [] if own is None else [own]
@@ -242,7 +243,7 @@ class Refusals:
         ]
 
     def beyond_limit(self, decided: int) -> int:
-        """Return how many dead letters of the first `decided` deliveries lose their messages because of a limit."""
+        """Return for how many of the first `decided` deliveries there was no room to keep the rejected message."""
         return sum(position < decided for position in self._beyond_limit)
 
     def _may_be_attempted_again(self, letter: Letter) -> bool:
@@ -276,7 +277,7 @@ class Refusals:
         return batch.is_finished(letter.batch, letter.batch_number)
 
     def _own(self, position: int, key: IdKey, content: bytes) -> Letter | None:
-        """Return the stored dead letter of a delivery, or `None`. A redrive ignores the body, which may be edited."""
+        """Return the dead letter of a delivery, or `None`. In a redrive, `content` may differ: bodies can be edited."""
         named = None if self._given is None else self.kept.get(self._given[position])
         found = named or self._find(key, content)
         if found is not None or self._given is not None or not self._batch.is_redrive:
@@ -305,7 +306,7 @@ class Refusals:
 
 
 def decided_before(refusals: Refusals, position: int, message: Prepared, refused: Outcome) -> Outcome:
-    """Return `refused` or, if it is `id_reused` and the delivery has a stored dead letter, that letter's outcome."""
+    """Return `refused`. But if it is `id_reused` and a copy left a dead letter, return that letter's outcome."""
     if refused.reason is not Reason.ID_REUSED:
         return refused
     return refusals.refusal(position, message, waits=False) or refused

@@ -258,7 +258,7 @@ _SURROGATES = "surrogatepass"
 
 
 def pack_envelope(envelope: Envelope) -> bytes:
-    """Encode a delivery as msgpack, even if its fields are invalid. A value of another type becomes its `repr`."""
+    """Encode a delivery as msgpack, even if its fields are invalid. A value unknown to msgpack becomes its `repr`."""
     fields: list[Any] = [*envelope[:-1], None if envelope.headers is None else dict(envelope.headers)]
     while fields and fields[-1] is None:
         fields.pop()
@@ -297,7 +297,10 @@ _encode = Encoder(order="deterministic", enc_hook=_timestamp).encode
 
 
 def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -> bytes:
-    """Return the 16-byte digest of a type and a body, parsed as msgpack if `packed`, else JSON. Raises parse errors."""
+    """Return the 16-byte digest of a type and a body, parsed as msgpack if `packed`, else JSON.
+
+    Raises `ValueError` for invalid JSON, and the errors of `unpack` for invalid msgpack.
+    """
     # The body is parsed, so that spaces, escapes and key order make no difference. 1 and 1.0 stay different. Only the
     # fields that were sent count: defaults of the class are not filled in.
     parsed = unpack(body) if packed else from_json(body)  # type: ignore[arg-type] # `packed` implies bytes

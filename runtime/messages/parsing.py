@@ -116,7 +116,7 @@ def is_copy(delivery: Prepared, recorded: bytes) -> bool:
 
 
 def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes, route: Route | None) -> bool:
-    """Return whether a delivery, which may be invalid, has the fingerprint `recorded` under one of the type `names`."""
+    """Return whether a delivery, valid or not, has fingerprint `recorded` for a type in `names`. `route`: its own."""
     try:
         return recorded in _fingerprints(envelope, names, route)
     except Exception:  # noqa: BLE001 - a body may hold anything
@@ -129,7 +129,7 @@ def _fingerprints(envelope: Envelope, names: Iterable[str], route: Route | None)
 
 
 def _fingerprint(name: str, body: str | bytes, exact: Callable[[str | bytes], str | bytes] | None) -> bytes:
-    """Return a body's fingerprint. `exact` writes all digits of Decimals, or is `None` if the type has no Decimals."""
+    """Return the fingerprint of a body of the type `name`. `exact`: that of the type's codec, for bodies of JSON."""
     if isinstance(body, bytes):
         return fingerprint(name, body, packed=True)
     return fingerprint(name, body if exact is None else exact(body))
@@ -298,7 +298,7 @@ class _Parser:
         self.fingerprints = [b""] * len(self.envelopes)
 
     def named(self, position: int) -> str | None:
-        """Return the id that routed a delivery, or `None` if the delivery names another or none (not in redrives)."""
+        """Return the business id that routed a delivery, or, outside redrives, `None` if it names another or none."""
         envelope, business_id = self.envelopes[position], self.business_ids[position]
         route = self.handler.routes.get(envelope.type)
         if self.is_redrive or route is None or id_as_written(route, envelope) == business_id:

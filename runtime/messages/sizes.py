@@ -134,7 +134,7 @@ def is_note(body: str | bytes | None) -> bool:
 
 
 def kept_as_json(envelope: Envelope, handler: str | None) -> str:
-    """Return a delivery whose body is a note as a line of JSON, with the note's field instead of the body."""
+    """Return a line of JSON for a delivery whose body is a note. The note's only field `too_large` replaces `body`."""
     fields = json.loads(envelope.to_json(handler))
     del fields["body"]
     return json.dumps(fields | json.loads(envelope.body), ensure_ascii=False)

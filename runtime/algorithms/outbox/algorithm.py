@@ -58,7 +58,7 @@ class OutboxAlgorithm(ABC):
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
     ) -> list[Outcome]:
-        """Handle the deliveries of one entity in order, and store them (first pass). Return an outcome for each."""
+        """First pass: handle deliveries of one entity in order, and store the entity. Return an outcome for each."""
         letters = deliveries.letters if isinstance(deliveries, Deliveries) else None
         deliveries = [self.storable(delivery) for delivery in deliveries]
         if not is_key(self.entities.key(business_id)):
@@ -135,7 +135,7 @@ class OutboxAlgorithm(ABC):
         If the message is now in the outbox, `delivery` is returned instead of an outcome: once the entity is stored,
         the caller makes the outcome from the outbox entry. `position` is the index of the delivery, `refusals` holds
         the entity's dead letters, and `attempts` collects an attempt id for each message in the outbox. If
-        `is_stopped`, new messages are held back.
+        `is_stopped`, new messages become dead letters (`held_back`).
         """
         forgotten = self._after_forgetting(entity, delivery)
         if forgotten is not None:
@@ -165,7 +165,7 @@ class OutboxAlgorithm(ABC):
         return entity, delivery
 
     def invoke(self, entity: Entity, message: Prepared, attempt: str) -> Entity | Outcome:
-        """Call the handler. Return the entity with the new state and outbox entry, or a dead letter."""
+        """Call the handler in attempt `attempt`. Return the entity with its new state and entry, or a dead letter."""
         handler, envelope = self.handler, message.envelope
         now, version = max(self.clock(), entity.last_now), entity.version + 1
         before = handler.codec.upcast(entity.state, entity.schema)
@@ -259,10 +259,7 @@ class OutboxAlgorithm(ABC):
         return outcomes
 
     async def make_unfinished_ready(self, key: str, latest: int) -> tuple[Entity, list[IdKey]]:
-        """Load an entity, and call `make_ready` for the messages that `unfinished` is about.
-
-        Return the entity and the ids of these messages.
-        """
+        """Call `make_ready` for the messages that `unfinished` is about. Return the entity and the messages' ids."""
         entity = await self.entities.load(key)
         single = entity.pending_of(lambda batch: batch is None)
         old = [id_ for id_ in single if entity.outbox[id_].now <= latest]
@@ -323,9 +320,9 @@ class OutboxAlgorithm(ABC):
         return None
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
-        """Make outputs ready to publish, such as by creating their tokens. Return the updated entity.
+        """Prepare the outputs of messages for publishing, for example create tokens. Return the updated entity.
 
-        `attempts`: the ids of the messages, each with the id of this attempt.
+        `attempts` maps the id of each message to the id of the current attempt at that message.
         """
         return entity
 
@@ -338,10 +335,7 @@ class OutboxAlgorithm(ABC):
         return await self.entities.update(entity, lambda current: current.without(message_ids))
 
     async def forget_leftover(self, entity: Entity, message: Prepared) -> None:
-        """Remove the outbox entry that a crash may have left for a message.
-
-        The message is recorded as finished in another table, not in its entity.
-        """
+        """Remove the outbox entry that a crash may have left for a message recorded as finished in another table."""
         await self.forget(entity, [message.key])
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
@@ -388,10 +382,7 @@ class OutboxOneByOne:
         await publish_all(self.algorithm.table, self.publish, _traced(outputs, cause))
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Publish the outputs of messages that crashed workers left unfinished, and finish these messages.
-
-        Return the number of messages.
-        """
+        """Publish outputs of messages that crashed workers left unfinished. Finish these, and return their number."""
         latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
         sweep, keys = partial(self._sweep, latest=latest), algorithm.entities.unfinished()
         return sum([await until_undisturbed(algorithm.retries, partial(sweep, key)) async for key in keys])
@@ -615,7 +606,7 @@ class OutboxWithDeduplicationStore(OutboxAlgorithm):
         return left
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
-        """Delete an entity's messages that were added to the store up to `latest`. Return their number."""
+        """Delete from the store the fingerprints of an entity that were added up to `latest`. Return their number."""
         with one_of_many(self.store.table, key):
             return await self.store.evict(key, latest, dry_run=dry_run)
         return 0

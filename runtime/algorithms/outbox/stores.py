@@ -51,7 +51,7 @@ class DeduplicationStore:
             await self._forget(entity, [row_key(message_id)])
 
     async def evict(self, entity: str, latest: int, *, dry_run: bool = False) -> int:
-        """Delete the fingerprints that were added to an entity at `latest` or before. Return their number.
+        """Delete the fingerprints of an entity that were added at `latest` or before. Return their number.
 
         `latest` is in microseconds since 1970 UTC. If `dry_run` is set, count the fingerprints but delete nothing.
         """

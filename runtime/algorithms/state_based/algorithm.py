@@ -256,7 +256,7 @@ class StreamsTogether:
     def _usual(
         self, business_ids: Sequence[str], parts: Sequence[slice], deliveries: Deliveries
     ) -> Sequence[int]:
-        """Return the indexes of the streams whose messages are valid, delivered once, and not from the future."""
+        """Return the indexes of streams with a valid key, valid messages, no id twice, and no future `enqueued_at`."""
         # Checking whole columns first is faster: most chunks have only such streams.
         messages, keys, enqueued_at = deliveries.messages, deliveries.keys, deliveries.envelopes.enqueued_at
         latest = inf if self.algorithm.batch.is_cascade else self.algorithm.clock() + FUTURE_TOLERANCE

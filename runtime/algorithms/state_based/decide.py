@@ -53,9 +53,9 @@ class Invoker:
         """The context of the current call. While this is set, an error comes from the handler."""
 
     def handle(self, draft: CommitDraft, first: int, end: int) -> Failure | None:
-        """Add the versions of the messages from `first` to before `end`. Return the failure that stopped this, if any.
+        """Handle the messages at positions `first` to `end - 1`, and add their versions to the draft.
 
-        Stops early if the draft is full or has documents.
+        Stops early if the draft is full or has documents, or if a call fails. Return that failure, or `None`.
         """
         versions, size = draft.packer.room()
         part = slice(first, min(end, first + versions))

@@ -163,7 +163,7 @@ class CommitDraft:
         self.outcomes.refuse(outcome)
 
     def seal(self, written_at: int) -> SealedCommit:
-        """Seal as many of the first versions as fit in one transaction, and all outcomes before the first one left out.
+        """Seal the versions that fit in one transaction. If one does not, leave out the outcomes from its delivery on.
 
         `written_at` is in microseconds since 1970 UTC.
         """
@@ -189,7 +189,10 @@ class CommitDraft:
         return SealedCommit(outcomes, update, self._appended(stored, decided), seen, documents, self.attempt)
 
     def _appended(self, stored: int, decided: int) -> Mapping[IdKey, Version]:
-        """Return, by message id, versions appended since the load. Skips messages without another waiting delivery."""
+        """Return, by message id, versions made since the load if a delivery from `decided` on has the same id.
+
+        Includes only the first `stored` versions of this draft.
+        """
         waiting, before = self.deliveries.ready_keys(decided), self._history.appended
         appended = {key: before[key] for key in waiting if key in before}
         for key in waiting:

@@ -66,7 +66,7 @@ def shown(value: Any) -> str:  # noqa: ANN401 - any JSON value
 
 
 def compare_outputs(now: Sequence[Published], digest: bytes) -> str:
-    """Describe how the outputs of a replay differ from the recorded ones, of which only the digest is known."""
+    """Describe how the outputs of a replay differ from the recorded ones, known only by their different `digest`."""
     if not now:
         return "no outputs, but some were recorded"
     recorded = "none were" if digest == NO_OUTPUTS else "only the digest of the outputs was"

@@ -50,7 +50,7 @@ _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?(E[+-]?\d{1,2})?")
 
 
 class _NewContext(Context):
-    """A context whose `capture` returns recorded values. Other values are captured only if `captures` is set."""
+    """A context whose `capture` returns recorded values, and raises `CaptureError` for others without `captures`."""
 
     __slots__ = ("_captures",)
 
@@ -96,7 +96,7 @@ class Manner:
     mark: str = "consistent-mark"  # the header that marks outputs as NEW or GONE
 
     def has(self, version: Version) -> bool:  # noqa: ARG002 - all
-        """Return whether to reprocess a version. The recorded stream ends before the first one that is not."""
+        """Return whether to reprocess a version. If not, all later versions of its stream are ignored, too."""
         return True
 
 
@@ -132,7 +132,10 @@ class Reprocessor:
 
 
 class _Stream:
-    """A stream of the second table while it follows the recorded stream."""
+    """Handles the messages of one recorded stream again, and stores the new versions in the second table.
+
+    `followed` is the number of the last recorded version that was reprocessed, skipped or kept.
+    """
 
     def __init__(self, of: Reprocessor, business_id: str, deliveries: Deliveries) -> None:
         self._of = of
@@ -267,9 +270,9 @@ class _Stream:
     def _plan(
         self, history: History, followed: int
     ) -> tuple[list[_Step], list[tuple[Envelope, str | None]] | None]:
-        """Return the steps that are possible now, and the messages that must wait, each with its mark or `None`.
+        """Return the steps that are possible now, and the messages that must wait, each with its mark, if any.
 
-        The second result is `None` if the steps complete the history.
+        A mark is `NEW` or `GONE`. The second result is `None` if the steps complete the history.
         """
         steps, waiting = list[_Step](), None
         chosen, were = dict(self._chosen), dict(self._were)
@@ -414,10 +417,7 @@ class _Stream:
     def _repeated(
         self, envelope: Envelope, version: int | None = None, now: int = 0, sent: Sequence[Published] = ()
     ) -> None:
-        """Add the outcome `duplicate`.
-
-        The message makes the recorded version, or is another copy if `version` is `None`.
-        """
+        """Add a `duplicate`: the message makes the recorded `version` or, if `version` is `None`, is another copy."""
         outputs = outputs_of(sent, version or 0, now, envelope.headers)
         repeated = Outcome(envelope, *self._names, Status.DUPLICATE, version=version, outputs=outputs)
         self._outcomes.append(repeated)
@@ -470,7 +470,7 @@ class _Stream:
         self._outcomes.append(Outcome(envelope, *self._names, Status.PROCESSED, None, text, number, outputs))
 
     def _published_before(self, version: Version, envelope: Envelope) -> Sequence[Published] | None:
-        """Return the recorded outputs of a version, or `None` if the known code does not reproduce them."""
+        """Return the recorded outputs of a version, or `None` if the old handler (`was`) does not reproduce them."""
         if version.record.outputs_digest == NO_OUTPUTS:
             return ()
         delivery = prepare(self._of.was, self._business_id, envelope)
@@ -553,7 +553,7 @@ def _fields(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - 
 
 
 def _numbers(before: Any, after: Any) -> list[dict[str, str]]:  # noqa: ANN401 - any JSON values
-    """Return the fields whose sums of numbers differ.
+    """Return the fields whose sums of numbers, over all items of lists, differ, with the two sums as text.
 
     Numeric texts are included if at least one in the same field has a decimal point.
     """

@@ -149,7 +149,7 @@ class TruncationRules:
     give_up: int | None = None  # dead letters rejected up to this time are discarded
 
     def is_due(self, run: RunIndex, versions: int) -> bool:
-        """Return whether all versions of a run are old enough, and none is among the newest ones to keep."""
+        """Return whether all versions of a run are old enough, and not among the last `keep_last` of `versions`."""
         return (
             run.last <= versions - self.keep_last
             and run.written_at < self.cut_off
@@ -192,7 +192,7 @@ class TruncationRules:
 async def _without_old_letters(
     stream: Stream, head: Head, rules: TruncationRules, among: Collection[int] | None = None
 ) -> tuple[Head, Sequence[Letter], Sequence[Include]]:
-    """Discard old dead letters, which prevent truncation. Return the new head, these letters, and the row changes.
+    """Plan to discard old dead letters, which prevent truncation. Return the new head, these letters, and row changes.
 
     Writes nothing: the caller stores the changes. `among`: the numbers of the letters that may be discarded, or `None`
     for all. Costs at most one request.
