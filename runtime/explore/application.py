@@ -544,7 +544,7 @@ class Explorer:
         return Page("letter.html", document | self._confirmation(request, [document]))
 
     def _confirmation(self, request: Request, rows: Sequence[Document]) -> Document:
-        """Return the part of a page that asks for confirmation: the change, if any, and the dead letters in `rows`."""
+        """Return variables with which a page asks to confirm a change of the dead letters in `rows`, if requested."""
         asked = request.query_params.get("confirm") if self._allow_changes and rows else None
         names = [[row[each] or "" for each in ("handler", "stream", "letter")] for row in rows]
         can_redrive = self._redrive_letters is not None

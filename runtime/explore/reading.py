@@ -248,8 +248,8 @@ class LetterPage(NamedTuple):
 async def letters(table: Table, handler: str, after: str) -> LetterPage:
     """List a page of waiting dead letters: first of streams, then of entities, then those without an object.
 
-    `after` is the `next` of the previous page, or "" for the first page. Examines up to 2,000 objects, in three
-    requests. Reads about 200 dead letters, in one request for each object.
+    `after` is the `next` of the previous page, or "" for the first page. Costs up to three requests to examine up to
+    2,000 objects, one for each object with dead letters until 200 are found, and two for letters without an object.
     """
     found: list[FoundLetter] = []
     examined = 0
@@ -401,7 +401,7 @@ def outcomes_of_batch(place: Place, chosen: Mapping[str, Any], after: str) -> Fo
     """Count the outcomes of a batch, and list a page of those that match `chosen`, the fields of an `OutcomeFilter`.
 
     `after` is the `next` of the previous page, in the form PART.OUTCOME, or empty for the first page. Raises
-    `UsageError` if it has another form. Does not count the kinds in a batch of more than 1,000,000 deliveries.
+    `UsageError` if it has another form. Counts more than 1,000,000 deliveries only by round, not by status.
     """
     if (at := re.fullmatch(r"(\d{1,9})\.(\d{1,9})", after or "0.0")) is None:
         raise UsageError("The outcomes have no such position: go back to the first page.")

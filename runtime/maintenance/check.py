@@ -99,9 +99,9 @@ async def check_table(table: Table, keys: KeyRange = _ALL, *, repair: bool = Fal
 
 
 async def _finish(table: Table, check: _PartitionCheck, checked: Checked, *, repair: bool) -> None:
-    """Read a partition with faults again, because it may have changed. Add the faults that remain to `checked`.
+    """Add the result of a partition to `checked`. A partition with faults is read again first, as it may have changed.
 
-    If `repair` is set, repair them first, if possible.
+    With `repair`, rebuild rows of the partition if all of its faults can be repaired.
     """
     faults = check.compared()
     checked.streams += isinstance(check.of_object, StreamCheck)
@@ -125,7 +125,7 @@ async def _finish(table: Table, check: _PartitionCheck, checked: Checked, *, rep
 
 
 async def _rebuild(table: Table, check: _PartitionCheck) -> bool:
-    """Write the rebuilt rows. Return False if a concurrent write or their size prevented that."""
+    """Write the rebuilt rows. Return False after a conflict, if a row is too large, or if the store does not answer."""
     rebuilt, guard = check.rebuilt, check.guard
     kept: Properties = {}
     if guard is not None:
@@ -185,7 +185,7 @@ class _PartitionCheck(RowsCheck):
         return [*self.faults, *self.of_object.faults]
 
     def _find_owner(self, row: Row, *, is_separate: bool) -> None:
-        """Report a row whose stream has no header or whose documents have no marker, or an invalid header or entity.
+        """Report a row that lacks its header or marker, or that is itself an invalid header, entity or marker.
 
         `is_separate`: the row belongs to documents or to the deduplication store, which need no entity.
         """
@@ -434,7 +434,7 @@ _SEPARATE: Mapping[str, tuple[Callable[[Row], object], str, str]] = {
 
 
 async def _orphaned_tokens(table: Table, used: Sequence[Row]) -> list[Fault]:
-    """Return a fault for each used token that no entity will delete.
+    """Return a fault for each token in `used`, the parents of other tokens, that no entity will delete.
 
     Costs one request for every 1,000 entities, and one per fault.
     """

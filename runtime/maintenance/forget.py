@@ -82,7 +82,7 @@ async def read_object(table: Table, handler: str, business_id: str) -> BusinessO
 
 
 async def rows_of(table: Table, key: str) -> AsyncIterator[Sequence[Row]]:
-    """Yield pages of an object's rows except header, entity and registrations. Costs one request for every 1,000."""
+    """Yield an object's rows by page, except header, entity and document registrations. Costs one request per 1,000."""
     kept = {HEADER, ENTITY}
     async for page in pages(partial(table.query, key, "", "\uffff", select=[])):
         yield [row for row in page.rows if row.row_key not in kept and not is_registration(row.row_key)]
@@ -188,7 +188,7 @@ class _Erasure:
         await delete_letters(states, letters)
 
     async def delete_ids(self) -> None:
-        """Delete the processed ids in a separate table: by ETag, because no transaction spans both tables."""
+        """Delete the processed ids in the deduplication store: by ETag, because no transaction spans both tables."""
         store, key = self._tables.deduplication_store, self._found.key
         async for ids in rows_of(store, key):
             if ids:

@@ -126,7 +126,7 @@ async def _counter(table: Table) -> Counter:
 
 
 async def _contents(table: Table) -> bytes:
-    """Return a digest that every batch, message and command changes, except for publishing."""
+    """Return a digest of the contents of a table. It changes with each batch, message and command except publishing."""
     found = sha256(f"{(await _counter(table)).next}".encode())
     async for header in state_headers(table, _ALL):
         found.update(f"\n{header.partition_key} {header.etag}".encode())
@@ -137,10 +137,10 @@ async def _contents(table: Table) -> bytes:
 
 
 async def _copy(old: Table, new: Table, name: str, next_batch: int) -> int:
-    """Copy rows that the second table lacks, including objects of handlers that the new app lacks.
+    """Copy the rows that `new` lacks, including objects of handlers that the new app lacks.
 
-    Return the number of objects copied. Raises `UsageError` if versions were not reprocessed. `next_batch`: the next
-    batch number of the first table.
+    Return the number of objects copied. `name` is the name of `old`, and `next_batch` its next batch number. Raises
+    `UsageError` if versions were not reprocessed, an object was forgotten only in `old`, or a batch id is used twice.
     """
     owner = (await TableSettings.of(new)).owner
     followed = {stream.key: stream.head async for stream in stream_heads(new, _ALL)}
@@ -213,7 +213,7 @@ async def _copy_runs(history: History, head: Head, runs: Sequence[Run], last: in
 
 
 async def _add_letters(old: Table, new: Table, key: str) -> None:
-    """Copy missing dead letters of an object to the second table, unless their messages have made versions in it."""
+    """Copy the dead letters of an object that `new` lacks, except those whose messages have made versions in `new`."""
     handler, _, business_id = key.partition("-")
     letters = (await letters_of(Partition.exact(old, key))).all
     ids = {each.key for each in letters}

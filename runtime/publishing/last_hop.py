@@ -50,7 +50,8 @@ PARTITION = "deliveries."  # begins the partition keys of customers
 class KeyState(IntEnum):
     """The state of a stored key.
 
-    At least once: `LOCKED` while a delivery sends, then `SEALED`. At most once: `SEALED` before a delivery sends.
+    To send at least once, a delivery locks the key, sends, and seals the key. To send at most once, it seals the key,
+    and then sends.
     """
 
     LOCKED = 0

@@ -72,7 +72,7 @@ class Slices:
     makers: Collection[Maker]  # the batches that made the versions of duplicates
 
     def outputs(self, number: int) -> Iterator[CommittedOutput]:
-        """Yield the outputs of a slice by business id, handler and sequence, without copies. Sorts them in memory."""
+        """Yield each output of a slice once, sorted by business id, handler and sequence. Sorts the slice in memory."""
         path = self.folder / f"{number}.arrow"
         if not path.exists():
             return
@@ -127,7 +127,7 @@ FileLocation = tuple[Folder, str]  # the folder of a round, and the name of an o
 
 @dataclass(frozen=True)
 class BatchOutputs:
-    """The outputs of all rounds of a batch. A reprocessing has corrections instead of outputs."""
+    """The outputs of all rounds of a batch. If the batch reprocessed a history, they are corrections of outputs."""
 
     rounds: Sequence[Folder]
     types: Sequence[str] = ()  # of the outputs; empty for all types
@@ -208,7 +208,7 @@ def _outputs(batch: pa.RecordBatch) -> pa.Table:
 
 
 def _corrections(batch: pa.RecordBatch) -> pa.Table:
-    """Return a message for each output that differs: the old body, the new body, and the id of the causing message."""
+    """Return a message for each output that a reprocessing changed: old body, new body, id of the causing message."""
     rows: list[dict[str, Any]] = []
     for row in batch.to_pylist():
         document = json.loads(row["error"]) if row["status"] == Status.PROCESSED and row["error"] else {}

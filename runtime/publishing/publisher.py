@@ -75,12 +75,12 @@ class Record(NamedTuple):
     def of(
         cls, output: CommittedOutput, why: str, result: Result = Result.NOT_SENT, customer: str = ""
     ) -> Record:
-        """Return the record of an output that ended with `result` because of `why`. By default, it is a dead letter."""
+        """Return the record of an output, by default as a dead letter. Only function targets have a `customer`."""
         return cls(output.message_id, output.type, output.business_id, output.handler, result, why, customer)
 
 
 class Publisher(ABC):
-    """Sends slices one after another. The defaults suit targets without transactions."""
+    """Sends slices one after another. The default methods suit targets without transactions."""
 
     async def open(self, name: SliceName) -> bool:
         """Begin a slice. Return False if the target has the slice's marker: the slice is already committed."""
@@ -275,7 +275,7 @@ class OneByOneTarget(Target):
         self._places = asyncio.Semaphore(options.concurrency)
 
     async def in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Make a request, and return its result. All publishers share the limits of concurrency and rate."""
+        """Call `work` as soon as the limits of concurrency and rate for all publishers allow it. Return its result."""
         async with self._places:
             await asyncio.sleep(self.pace.take())
             return await work()

@@ -114,10 +114,7 @@ class Publications:
         return {number_of_slice(row): read_slice(row) async for row in rows}
 
     async def is_complete(self, key: str) -> bool:
-        """Return whether all slices of a publication are sent.
-
-        Costs one request, and one more for every 1,000 slices.
-        """
+        """Return whether all slices of a publication are sent. Costs one request, plus one for every 1,000 slices."""
         found = await self.find(key)
         slices = {} if found is None else await self.slices(found)
         return found is not None and sum(each.is_sent for each in slices.values()) == found.slices

@@ -45,7 +45,7 @@ _ASKED_AT_ONCE = 50  # batches that are looked up concurrently, with two to five
 async def _with_publishers(
     target: Target, most: int, work: Callable[[Publisher], Coroutine[Any, Any, None]]
 ) -> None:
-    """Run `most` publishers, or fewer if the target allows fewer. The first error cancels the others."""
+    """Call `work` with `most` publishers at once, or fewer if the target allows fewer. An error cancels all calls."""
 
     async def with_publisher() -> None:
         publisher = target.publisher()
@@ -91,7 +91,7 @@ class PublicationProgress:
         return [number for number in range(self.publication.slices) if number not in sent]
 
     def taken_over(self, options: PublishOptions) -> frozenset[str]:
-        """Return the tokens of claims to take over before they expire: all if `options.take_over`, otherwise none."""
+        """Return the lease tokens of slices to take over at once: all if `options.take_over`, otherwise none."""
         return frozenset(each.lease.token for each in self.found.values() if options.take_over)
 
 
@@ -107,8 +107,8 @@ async def publish(
 ) -> PublishResult:
     """Publish the unsent outputs of a batch. Call it again after an error to resume.
 
-    Reads the outcomes once. Costs two requests per slice, plus one per chunk if the target has no transactions. Raises
-    `BatchRefusedError` for an incomplete batch, and `TargetError` if the target rejects outputs or does not answer.
+    Reads the outcomes once. Costs two requests per slice, plus one per `target.chunk` outputs if the target has no
+    transactions. Raises like `begin`, and `TargetError` if the target rejects outputs or does not answer.
     """
     options = options or PublishOptions()
     progress = await begin(table, record, out, target, options=options, clock=clock)
@@ -154,11 +154,11 @@ async def begin(
 async def find_unpublished(
     table: Table, target: Target, types: Sequence[str], out: str | None, *, corrections: bool = False
 ) -> list[tuple[BatchRecord, bool]]:
-    """Return the complete batches with unsent or rejected outputs, sorted by number.
+    """Return the complete batches with unsent or rejected outputs, sorted by number, and whether outputs were rejected.
 
-    Each comes with a flag, which is True if outputs were rejected. `out` overrides the recorded output folders. Costs
-    one request for every 1,000 batches, and three per batch with outputs. Raises `UsageError` if a type has no outputs
-    in the batches that were never published.
+    If `corrections` is set, returns only batches that reprocessed a history, otherwise only others. `out` overrides the
+    recorded output folders. Costs one request for every 1,000 batches, and three per batch with outputs. Raises
+    `UsageError` if a type has no outputs in the batches that were never published.
     """
     publications, new, unpublished = Publications(table, system_clock), [], []
     async for record in records(table):
@@ -203,7 +203,7 @@ class Runner:
     _positions: dict[int, int] = field(default_factory=dict)
 
     async def run(self, dead: Collection[str] = ()) -> None:
-        """Send until all slices are sent. `dead` holds the tokens of claims to take over at once."""
+        """Send until all slices are sent. `dead` holds the lease tokens of slices to take over at once."""
         await until_available(self.options.attempts, partial(self.target.prepare, self.cut.types))
         makers, partly = list(self.cut.makers), dict[Maker, BatchRecord]()
         for start in range(0, len(makers), _ASKED_AT_ONCE):
@@ -230,7 +230,7 @@ class Runner:
             await _with_publishers(self.target, self.options.concurrency, work)
 
     async def _published_batch(self, maker: Maker) -> BatchRecord | None:
-        """Return the batch `maker` if it is fully published to the target, or else None. Costs two to five requests."""
+        """Return the batch `maker`, or None if it is not fully published to the target. Costs two to five requests."""
         record = await Ledger(self.table, self.clock).find(maker[0])
         # The id of a pruned batch may be reused. A reprocessing publishes no outputs, only corrections.
         if record is None or record.key != maker or record.is_reprocessing:
@@ -240,10 +240,10 @@ class Runner:
         return record if any([await publications.is_complete(key) for key in keys]) else None
 
     def _look_up(self, makers: Mapping[Maker, BatchRecord]) -> None:
-        """Find the outputs that published batches with dead letters have sent, by reading the batches' outcome files.
+        """Add to `_sent_before` the ids of outputs that `makers`, published batches with dead letters, have sent.
 
-        In such a batch, an attempt may have stored the version of a message that a later attempt rejected. Then the
-        outputs of the version were not sent.
+        An attempt of such a batch may have stored the version of a message that a later attempt rejected. The outputs
+        of that version were not sent. They are missing in the batch's outcome files, which this method reads.
         """
         repeated = defaultdict[Maker, list[str]](list)
         for output in chain.from_iterable(map(self.cut.outputs, self.cut.numbers)):
@@ -263,7 +263,7 @@ class Runner:
             self.show(sum(self._positions.values()), sum(self.cut.counts.values()))
 
     async def _claimed(self, dead: Collection[str]) -> AsyncGenerator[SliceClaim, None]:
-        """Yield claimed slices until all are sent, waiting for slices that other runners have claimed."""
+        """Claim and yield slices until all are sent. Waits until leases of others expire, except those in `dead`."""
         publications = Publications(self.table, self.clock)
         holder, waits = f"{socket.gethostname()}:{os.getpid()}", 0
         while True:

@@ -109,7 +109,7 @@ class Consumer:
             await self._task
 
     def stop(self) -> None:
-        """Stop reading, finish the messages in hand within `options.drain`, then end `run`."""
+        """Stop reading. `run` ends when all messages that were read are settled, or else after `options.drain`."""
         if self._stops_at is None:
             seconds = self._options.drain.total_seconds()
             self._stops_at = asyncio.get_running_loop().time() + seconds
@@ -223,7 +223,7 @@ class Consumer:
                 await _passed(self._has_finished)
 
     async def _settle(self, ready: Sequence[Received]) -> None:
-        """Publish the outputs of finished deliveries, then acknowledge them. Retries until all services answer."""
+        """Publish outputs of finished deliveries, then acknowledge the deliveries. Retries until services answer."""
 
         async def send_letters() -> None:
             letters = [letter for each in ready if not each.is_lost for letter in each.letters]
@@ -300,7 +300,7 @@ class Consumer:
         self._loop.call_soon_threadsafe(self._forget, lanes)
 
     async def _drain(self, lanes: Collection[Lane]) -> None:
-        """Wait up to `options.drain` until started deliveries are settled. Drop the others, and remove the lanes."""
+        """Drop deliveries that were not started, wait up to `options.drain` for the others, and remove the lanes."""
         ends_at = self._loop.time() + self._options.drain.total_seconds()
         _drop(lanes)
         while not self._has_ended and self._loop.time() < ends_at:
@@ -362,7 +362,7 @@ async def _passed(event: asyncio.Event) -> None:
 
 
 def _drop(lanes: Collection[Lane]) -> None:
-    """Drop the deliveries that were not started. They are redelivered."""
+    """Drop those deliveries of the lanes that were not started. The source redelivers them."""
     for lane in lanes:
         for each in lane.waiting.values():
             if each.stage is Stage.WAITING:

@@ -88,7 +88,7 @@ class Lane:
 
 
 class Rebalances(Protocol):
-    """Notifications of a source to its consumer, from any thread."""
+    """The methods that a source calls, from any thread, when its consumer gains or loses lanes."""
 
     def assigned(self, lanes: Collection[Lane]) -> None:
         """Start to handle the deliveries of these lanes."""
@@ -191,7 +191,8 @@ def read_message(  # noqa: PLR0917 - the fields of a message
 ) -> Received:
     """Parse a message from a source, and return its delivery. `received` are the other fields of the delivery.
 
-    `message_id` and `type_` override the headers. For the other arguments, see `read_record`.
+    `message_id` and `type_` override the headers. For the other arguments and errors, see `read_record`. The delivery
+    of an invalid message has a `problem`.
     """
     properties = {"message_id": message_id, "type": type_}
     named = {name: value for name, value in properties.items() if value is not None}

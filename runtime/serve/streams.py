@@ -51,7 +51,7 @@ class Troubles(dict[str, str]):
     """Maps the name of each unavailable service to the reason. Logs when a service stops or resumes answering."""
 
     def add(self, name: str, error: Exception) -> None:
-        """Record that the service `name` does not answer, and log it unless this is known."""
+        """Record that the service `name` does not answer, and log it unless the service was already unavailable."""
         if name not in self:
             LOG.warning("%s is unavailable, so consumption pauses: %s", name, error)
         self[name] = str(error)
@@ -228,7 +228,7 @@ class Streams:
         del self._inboxes[key]
 
     async def _work_in_rounds(self) -> None:
-        """Handle the deliveries of ready streams until no stream is ready. Small streams share a transaction."""
+        """Handle the deliveries of the streams in `_ready` until it is empty. Small streams share a transaction."""
         while self._ready:
             taken: list[tuple[Key, _Some]] = []
             count = 0
@@ -257,7 +257,7 @@ class Streams:
     async def _fold_together(
         self, name: str, streams: Sequence[tuple[str, _Some]]
     ) -> Iterable[tuple[Key, _Some]]:
-        """Fold small streams of a handler in one query and one commit. Return the streams that `_fold` must handle."""
+        """Handle small streams of a handler in one query and one commit. Return those to handle one by one."""
         business_ids = [business_id for business_id, _ in streams]
         ends = list(accumulate(len(some) for _, some in streams))
         together = self._together[name]

@@ -83,7 +83,7 @@ Sent = Callable[[KafkaError | None, Message], None]
 def produce(  # noqa: PLR0917 - the parts of a record
     producer: Producer, topic: str, key: str, value: str, headers: dict[str, str | bytes | None], sent: Sent
 ) -> None:
-    """Queue a record for sending. Blocks while the queue is full."""
+    """Queue a record for sending. Blocks while the queue is full. `sent` is called when the record is sent or fails."""
     while True:
         try:
             producer.produce(topic, value.encode(), key.encode(), headers=headers, on_delivery=sent)

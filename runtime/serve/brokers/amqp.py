@@ -116,9 +116,9 @@ source = RabbitSource
 
 
 def settlement(url: str, source: Source | None, names: Mapping[str, str]) -> Settlement:
-    """Return the settlement that sends to the exchange in the URL, or by default to queues, and waits for confirms.
+    """Return the settlement that sends to the exchange in the URL, or without one to queues, and waits for confirms.
 
-    `names` maps a type to a routing key or queue. The default is the name of the type.
+    Acknowledges messages of `source`. `names` maps a type to a routing key or queue, by default the name of the type.
     """
     place, exchanges = _Place(url), list[Any]()
 

@@ -196,11 +196,10 @@ source = AzureQueueSource
 
 
 def settlement(url: str, source: Source | None, names: Mapping[str, str]) -> Settlement:
-    """Return the settlement that sends to the queue in the URL, or by default to queues by type.
+    """Return the settlement that sends to the queue in the URL, or without one to a queue for each type.
 
-    Sends the outputs of each object in order, and those of different objects concurrently.
-
-    `names` maps a type to a queue. The default is the name of the type in lower case.
+    Sends the outputs of each business object in order, and those of different objects concurrently. `names` maps a type
+    to a queue, by default the name of the type in lower case. The settlement acknowledges messages of `source`.
     """
     place = _Place(url)
 

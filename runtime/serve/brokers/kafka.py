@@ -84,7 +84,7 @@ class KafkaSource:
         self.client = Client({**_READING, **given, **own}, logger=_QUIET)
 
     async def open(self, rebalances: Rebalances) -> None:
-        """Look up the id of the cluster, which is part of the origin, and join the group."""
+        """Check the topics, set `origin` from the id of the cluster, and join the group. Raises like `Source.open`."""
         self._rebalances, topics = rebalances, self.place.topics
         metadata = await self._call(self._reading, partial(self.client.list_topics, timeout=_SECONDS))
         missing = [topic for topic in topics if topic not in metadata.topics]
@@ -140,7 +140,7 @@ class KafkaSource:
             self._is_down = True
 
     def _received(self, record: Message) -> Received | None:
-        """Return the delivery in a record, or None for a tombstone or a revoked partition."""
+        """Return the delivery in a record, or None if the record has no value or its partition was revoked."""
         topic, partition, offset = record.topic() or "", record.partition() or 0, record.offset() or 0
         value, lane = record.value(), self._lanes.get((topic, partition))
         if value is None or lane is None:

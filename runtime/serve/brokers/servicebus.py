@@ -77,7 +77,7 @@ class ServiceBusSource:
         return ServiceBusClient(self._host, DefaultAzureCredential())
 
     async def _receive_all(self) -> None:
-        """Open a receiver, receive until it ends, and open the next. With sessions, each one takes a free session."""
+        """Receive with one receiver after another until cancelled. With sessions, a receiver takes a free session."""
         own: dict[str, Any] = {"session_id": NEXT_AVAILABLE_SESSION} if self._sessions else {}
         client = self._client
         get: Any = client.get_subscription_receiver if self._entity[1:] else client.get_queue_receiver
