@@ -73,7 +73,7 @@ def _silent(_: str) -> None: ...
 
 
 def remark(step: Step, sentence: str) -> None:
-    """Report a sentence about a message log: to `step` or, if that is the default, which is silent, as a warning."""
+    """Call `step` with a sentence about a message log. If `step` is the silent default, issue a warning instead."""
     if step is _silent:
         warnings.warn(sentence, stacklevel=3)
     else:
@@ -243,7 +243,7 @@ class BatchOptions:
         return TableDemands(TableOwner.of(app), self.draws, self.adopt)
 
     def types_of(self, app: App) -> frozenset[str] | None:
-        """Return the allowed types, or `None` for all. Raises `UsageError` for a type that no handler takes."""
+        """Return the types allowed in a log, None for all. Raises `UsageError` for an empty set or unhandled types."""
         if self.types is None:
             return None
         unknown = sorted(set(self.types) - set(app.message_types))

@@ -43,7 +43,7 @@ def moment(microseconds: int | None) -> datetime | None:
 
 
 def shown_time(microseconds: int) -> str:
-    """Format a time, in microseconds since 1970 UTC, in ISO 8601, or as this number if it exceeds datetime's range."""
+    """Format microseconds since 1970 UTC in ISO 8601 or, if datetime cannot represent the time, as a number."""
     try:
         return to_datetime(microseconds).isoformat()
     except OverflowError:

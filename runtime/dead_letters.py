@@ -79,7 +79,7 @@ class Selection:
 
     @property
     def keys(self) -> list[str] | None:
-        """The partition keys of the selected stream, one for each spelling of its business id. None: all streams."""
+        """The partition keys of the selected stream: with its business id, and with the canonical form. None: all."""
         if self.stream is None:
             return None
         handler, business_id = self.stream
@@ -118,9 +118,9 @@ class TableLetters:
         self._added: set[str] = set()
 
     async def keep(self, outcomes: Sequence[Outcome]) -> None:
-        """Store the dead letters among outcomes.
+        """Store the dead letters among outcomes, except too large ones and, outside a redrive, those over a limit.
 
-        Costs one request for every 100 and, if one of these is already stored, up to two more for each.
+        Costs one request for every 100. If any of the 100 is already stored, costs one or two more for each of them.
         """
         rows: dict[str, Row] = {}
         for outcome in outcomes:
@@ -137,7 +137,7 @@ class TableLetters:
             await until_undisturbed(self._retries, partial(self._add, some))
 
     async def _add(self, rows: Sequence[Row]) -> None:
-        """Insert rows in one transaction or, if any row exists, in one each. Only a redrive changes existing rows."""
+        """Insert rows in one transaction or, if a row exists, one by one. Only a redrive replaces existing rows."""
         inserts = [Operation.insert(row.row_key, row.properties) for row in rows]
         try:
             await self._table.transact(PARTITION, inserts)
@@ -274,8 +274,8 @@ async def streams_with_letters(table: Table, selection: Selection) -> AsyncItera
     """Yield the counts of waiting and of dropped dead letters for each stream or entity that has any.
 
     Dead letters beyond the limit of a stream are dropped. Filters by the stream and handler of `selection`, but ignores
-    the other conditions. Costs two requests for every 1,000 objects, or two for each spelling of the selected stream's
-    business id.
+    the other conditions. Costs two requests for every 1,000 objects or, if a stream is selected, two for each of
+    `selection.keys`.
     """
     async for key, properties, is_entity in _holders(table, selection):
         waiting = beyond_limit = 0
@@ -482,7 +482,7 @@ def _key_of(letter: FoundLetter) -> tuple[str, ...]:
 
 
 def _editable(body: str) -> Line | str:
-    """Return a body as an object, or as text if that would lose digits or repeated fields."""
+    """Parse a body into an object. If it has another type, or would lose digits or repeated fields, return its text."""
 
     def exact(number: str) -> float:
         if repr(float(number)) != number:

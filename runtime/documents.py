@@ -259,7 +259,10 @@ async def registrations_of(table: Table, key: str) -> list[Registration]:
 
 
 async def give_up(table: Table, registration: Registration, now: int) -> Registration:
-    """Ensure that an attempt never commits. Costs one request. Raises `ConcurrencyConflictError` if it has ended."""
+    """Mark an attempt as given up at `now`, so that it never commits. Return the new registration. Costs one request.
+
+    Raises `ConcurrencyConflictError` if the attempt has ended.
+    """
     given_up = replace(registration, given_up_at=now)
     change = Operation.replace(PREFIX + registration.attempt, given_up.properties(), registration.etag)
     (etag,) = await _write(table, registration.key, change)
@@ -324,9 +327,10 @@ class Documents:
     retries: RetryPolicy
 
     async def commit(self, drafts: Drafts, commit: Commit[T]) -> T:
-        """Register an attempt, store its documents, call `commit`. On an error in `READ_AGAIN`, withdraw the attempt.
+        """Register an attempt, store its documents, and return the result of `commit`.
 
-        Costs one request, one per document, and the requests of `commit`.
+        Withdraws the attempt before raising an error in `READ_AGAIN`. Costs one request, one per document, and those of
+        `commit`.
         """
         registered = await self.register(drafts)
         are_prepared = False
@@ -355,14 +359,17 @@ class Documents:
             await self.store.prepare(document.reference, document.content)
 
     async def commit_registered(self, registered: Registration, commit: Commit[T]) -> T:
-        """Commit the version and delete the registration. Raises `ConcurrencyConflictError` if it was given up."""
+        """Commit a version and delete its registration. Raises `ConcurrencyConflictError` if that was given up."""
         try:
             return await commit([registered.taken_out()])
         except IncludeConflictError as error:
             raise ConcurrencyConflictError(registered.key, str(error)) from error
 
     async def withdraw(self, registered: Registration, *, are_prepared: bool) -> None:
-        """Give up an attempt and delete its documents, unless it has committed. `are_prepared`: if all were stored."""
+        """Give up an attempt and delete its documents, unless it has committed.
+
+        `are_prepared`: whether all were stored. If not, the registration stays, so that a sweep deletes late documents.
+        """
         row = await self.table.get(registered.key, PREFIX + registered.attempt)
         if row is None:
             return

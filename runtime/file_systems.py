@@ -77,7 +77,7 @@ class Folder:
         return {info.base_name: info.size for info in self._list() if info.is_file}
 
     def times(self, names: Sequence[str]) -> list[int | None]:
-        """Return the modification time of each file in milliseconds: -1 if unknown, None if the file does not exist."""
+        """Return each file's modification time in milliseconds since 1970: -1 if unknown, None if there is no file."""
         infos = self.files.get_file_info([self.path_of(name) for name in names])
         return [None if _is_missing(info) else (info.mtime_ns or -1) // 10**6 for info in infos]
 
@@ -162,10 +162,7 @@ class Folder:
         return int(info.size)
 
     def flush(self, name: str | None = None) -> None:
-        """Fsync the file `name`. Without a name, fsync the folder, so that creations and renames in it are durable.
-
-        No-op on object stores.
-        """
+        """Fsync the file `name` or, without a name, the folder's creations and renames. No-op on object stores."""
         if self.is_local:
             flush(self.path if name is None else self.path_of(name))
 

@@ -49,7 +49,7 @@ class LeaseRow:
     ) -> Lease | None:
         """Take the lease, and return it. Return None if its row has changed since `current` was read.
 
-        `current` is None if there was no row. Costs one or two requests.
+        `current` is None if there was no row. `values` are further properties of the row. Costs one or two requests.
         """
         now = self.clock()
         lease = Lease(holder, uuid.uuid4().hex, now, now + self.length, "", values or {})
@@ -165,7 +165,7 @@ class CleanUpLease:
                 await self._row.table.transact(PARTITION, [Operation.delete(ROW_KEY, current.etag)])
 
     async def check(self, token: str) -> None:
-        """Raise `LeaseLostError` if the lease has another token or has expired. Costs one request."""
+        """Raise `LeaseLostError` if the lease has expired, or was taken again with another token. Costs one request."""
         current = await self._row.read()
         if current is not None and current.token != token:
             raise _lost(f"its lease was taken over by {current}")

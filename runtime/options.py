@@ -135,10 +135,7 @@ _NAMED_SECRET = re.compile(
 
 
 def without_secrets(text: str) -> str:
-    """Replace passwords in URLs, and values of names such as `AccountKey`, by three dots.
-
-    Keeps references that begin with `env:` or `file:`.
-    """
+    """Replace passwords in URLs, and values of names like `AccountKey`, by `...`. Keeps `env:NAME` and `file:PATH`."""
     return _NAMED_SECRET.sub(r"\1...", _PASSWORD_OF_URL.sub(r"\1...@", text))
 
 

@@ -217,7 +217,10 @@ class Processor:
         return await self._kept(outcome, redrive_beside)
 
     async def _kept(self, outcome: Outcome, redrive_beside: OpenBatches | None) -> Outcome:
-        """Count and return an outcome. A dead letter without a stream is first stored in the table."""
+        """Count and return an outcome. Stores it if it is a dead letter without a stream.
+
+        `redrive_beside` has the open batches of a redrive. Without a redrive, it is None.
+        """
         self._metrics.handled([outcome])
         if outcome.is_dead_letter and not has_stream(outcome):
             batch = BatchContext().redriving(redrive_beside)

@@ -71,7 +71,7 @@ def _copy(of: D) -> D:
 
 
 def _interrupt(under_way: object, seconds: float) -> None:
-    """Raise a timeout error in the call `under_way`, if any. The call fails even if the handler catches the error."""
+    """Raise a timeout of `seconds` in the call `under_way`, if any. The call fails even if the handler catches it."""
     if isinstance(under_way, Context):
         under_way.exceeded = CallTimedOutError(f"The handler was interrupted after {seconds:g} s.")
         raise under_way.exceeded
@@ -89,11 +89,11 @@ class Alarm(CallInterceptor):
         self._seconds = seconds
 
     def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:
-        """Return the result of `run`, which parses messages. `run` is interrupted at the time limit."""
+        """Return the result of `run`, interrupted at the time limit. Progress in `parsed` does not extend the limit."""
         return self.call(run, lambda: len(parsed))
 
     def call(self, run: Callable[[], T], under_way: Now) -> T:
-        """Return the result of `run`, which calls a handler. `run` is interrupted at the time limit."""
+        """Return the result of `run`, interrupted at the time limit if `under_way` then returns a call's context."""
         if not _has_alarm():
             return run()
         signal.signal(signal.SIGALRM, lambda *_: _interrupt(under_way(), self._seconds))
@@ -112,7 +112,7 @@ def _has_alarm() -> bool:
 
 
 class Watch(CallInterceptor):
-    """Supervises the main thread of a worker. Set `is_retry` if an earlier attempt possibly killed its worker."""
+    """Supervises a worker's main thread. `is_retry`: calls first run in a fork, because one may kill its process."""
 
     def __init__(self, seconds: float, *, is_retry: bool = False) -> None:
         self._seconds = seconds
@@ -140,7 +140,7 @@ class Watch(CallInterceptor):
         return method if self._trial is None else self._trial.method(method)
 
     def call(self, run: Callable[[], T], under_way: Now) -> T:
-        """Return the result of `run`, with a time limit for each call. In a retried task, it first runs in a fork."""
+        """Return the result of `run`. Each call (`under_way`) has a time limit. A retry first runs `run` in a fork."""
         if self._trial is not None:
             self._trial.try_in_a_copy(run)
         return self._run(run, under_way)
@@ -246,10 +246,7 @@ class _Trial:
 
 
 class _Noted(CallInterceptor):
-    """Notes which message each call handles, and rejects messages that killed consumers.
-
-    `inner` enforces the time limit of each call.
-    """
+    """Notes the message of each call, and rejects messages that killed consumers. `inner` limits the time of a call."""
 
     def __init__(self, inner: Alarm | Watch, note: mmap.mmap, salt: bytes, fatal: frozenset[bytes]) -> None:
         self._note, self._salt, self._fatal = note, salt, fatal
@@ -273,9 +270,10 @@ class _Noted(CallInterceptor):
 
 @contextmanager
 def consumer_watch(table: Table, seconds: float, folder: Path) -> Iterator[CallInterceptor]:
-    """Context manager that yields the interceptor of a consumer, which limits handlers to a number of seconds.
+    """Context manager that yields the interceptor of a consumer, which limits each call of a handler to `seconds`.
 
-    The notes of consumers are in `folder`. In the main thread, a handler that ignores signals ends the process.
+    The notes of consumers are in `folder`, and apply to `table` only. If a handler in the main thread ignores the
+    interrupt, the process is ended.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     salt = hashlib.blake2b("\0".join(place_of(table)).encode(), digest_size=_NOTE_BYTES).digest()

@@ -151,7 +151,7 @@ class Metrics(AbstractContextManager["Metrics"]):
             getattr(self._instruments[name], verb)(amount, attributes)
 
     def handled(self, outcomes: Iterable[Outcome], made: int | None = None) -> None:
-        """Count outcomes by handler and status. If more than `made` were processed, the rest count as duplicates."""
+        """Count outcomes by handler and status. Processed ones beyond `made`, the new versions, count as duplicates."""
         if not self.is_on:
             return
         counts = Counter((each.handler, each.status, each.reason) for each in outcomes)

@@ -74,7 +74,10 @@ class Commands(TyperGroup):
                 formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """Find the command. Fails with its new name if it was renamed. Warns about variables that no option has."""
+        """Find the command. For the old name of a command, fails and names the new one.
+
+        Warns about each environment variable `CONSISTENT_*` that no option reads.
+        """
         known = {option.variable or "" for _, (option, _) in schema(self)} | {CHOSEN, OF_EVENTS}
         for name in sorted(os.environ.keys() - known):
             if name.startswith("CONSISTENT_"):

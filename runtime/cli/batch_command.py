@@ -40,12 +40,12 @@ _STORES = ("--store", "--auxiliary-store", "--publish", "--to", "--keys", "--hea
 
 
 def remember(arguments: Sequence[str] | None) -> None:
-    """Store the arguments of the command, by default those of the process."""
+    """Store the typed arguments, by default those of the process, for `holds_secret` and `command_with`."""
     _given.set(list(sys.argv[1:] if arguments is None else arguments))
 
 
 def holds_secret() -> str:
-    """Return the name of the first typed option whose value contains a secret, or an empty string."""
+    """Return the last option at or before the first typed secret, or "an argument". Without a secret, return ""."""
     option = "an argument"
     for word in _given.get() or ():
         if word.startswith("--"):
@@ -184,7 +184,7 @@ _CHANGED_RULE = Text(
 def table_of_dead_letters(groups: Sequence[DeadLetters], total: int, what: str = "Dead letters") -> Group:
     """Return a table of groups of dead letters, with the error and some message ids of each.
 
-    `total` is the number of all dead letters, including those that are in no group.
+    `what` begins the title. `total` is the number of all dead letters, including those of groups that are not given.
     """
     shown = sum(group.count for group in groups)
     title = what if shown == total else f"{what}, {shown:,} of {total:,}"
@@ -224,9 +224,9 @@ class BatchChoices:
     spark: SparkOptions
 
     def options(self, options: BatchOptions) -> BatchOptions:
-        """Return a copy of the options with the metrics, and the table of ids or tokens if it is separate.
+        """Return a copy of `options` with `Metrics`, and the table of ids or tokens unless it is that of the states.
 
-        Raises `UsageError` if such a table is given but not used, or if workers cannot access a store.
+        Raises `UsageError` for a separate table that the algorithm does not use, or if workers cannot access a store.
         """
         self.others.check(options.algorithm)
         other = self.others.place(self.states)

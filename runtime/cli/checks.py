@@ -59,8 +59,8 @@ def _is_handler(value: object) -> bool:
 def load_module(spec: str, form: str) -> tuple[ModuleType, str]:
     """Import the module of `module:attribute`, and return it with the attribute's name.
 
-    Searches the working directory last, so that an app needs no installation. Raises `UsageError` for an invalid name:
-    `form` is the start of its sentence. Raises `AppNotFoundError` if the module is missing or its import fails.
+    Searches the working directory last, so that an app needs no installation. For an invalid name, raises `UsageError`
+    whose message begins with `form`. Raises the errors of `check_names`, and `AppNotFoundError` if the import fails.
     """
     name, colon, attribute = spec.partition(":")
     if not colon or not attribute.isidentifier() or not all(part.isidentifier() for part in name.split(".")):

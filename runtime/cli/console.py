@@ -165,7 +165,7 @@ class StepProgress:
         self.show_count(rows, "rows")
 
     def show_count(self, done: int, unit: str, total: int | None = None) -> None:
-        """Show how many units of the step are done, the total if known, and the rate since the step's first call."""
+        """Show the units done in the step, their total if known, and the rate since the first call for the step."""
         if not self._sentence:
             return
         now = self._clock()

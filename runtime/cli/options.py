@@ -162,8 +162,7 @@ class Declared:
     def take(self, given: dict[str, Any]) -> Any:  # noqa: ANN401 - of any option
         """Remove the option's value from `given`, and return the value for the field.
 
-        Values of a repeatable option become a mapping or, split at commas, a list. If there are none, returns
-        `_NOT_GIVEN`.
+        For a repeatable option, this is a mapping, a list split at commas or, without values, `_NOT_GIVEN`.
         """
         value = given.pop(self.name)
         if not self.is_many:
@@ -397,7 +396,7 @@ class SparkOptions:
         return self.remote or self.master or ""
 
     def check_scope(self, *places: TablePlace) -> None:
-        """Raise `UsageError` if workers cannot access the stores, such as a local SQLite file from a cluster."""
+        """Raise `UsageError` if workers cannot access a store. A cluster cannot access a local SQLite file."""
         from runtime.spark.worker.connection import check_scope
 
         for each in places:
@@ -406,8 +405,8 @@ class SparkOptions:
     def working(self, stopped: str, log_bytes: int | None = None) -> AbstractContextManager[ShownSession]:
         """Context manager that starts Spark and yields session and progress; see `sessions.working`.
 
-        `stopped` is printed after Ctrl-C. `log_bytes`: the size of the log, if known. Raises `UsageError` for a
-        reserved setting.
+        `stopped` is printed after Ctrl-C. `log_bytes`: the size of the log, if known. Raises `UsageError` if --settings
+        has a setting that batches set themselves.
         """
         if self.settings:
             from runtime.spark.session import SETTINGS

@@ -57,7 +57,7 @@ class Project:
     secrets: list[str] = field(default_factory=list)  # the locations of secrets in the file
 
     def find(self, option: Declared, target: str | None = None) -> Value | None:
-        """Return the value of an option, or `None` if the file has none. Options of targets are read from `target`."""
+        """Return an option's value in the file, or None. For options of targets, `target` names the target to read."""
         values = self.targets.get(target or "", {}) if option.group == TARGETS else self.values
         return values.get((option.group or "", option.key))
 
@@ -82,8 +82,8 @@ class Project:
 def find_file(start: Path) -> Path | None:
     """Return the project file in a folder or its nearest parent, or `None` if there is none.
 
-    Raises `UsageError` if the path is not a regular file, or if the file is in a parent folder and belongs to another
-    user, because commands run the code that a project file names.
+    Raises `UsageError` if the project file is not a regular file. Also raises it if the file is in a parent folder and
+    belongs to another user, because commands run the code that a project file names.
     """
     for folder in (start, *start.parents):
         for file in (folder / FILE, folder / PYPROJECT):
@@ -98,7 +98,7 @@ def find_file(start: Path) -> Path | None:
 
 
 def read(schema: Schema, chosen: str | None) -> Project:
-    """Read the project file, if there is one. `chosen` names the environment whose values override the others.
+    """Read the project file, if there is one. Values of the environment `chosen` override those outside environments.
 
     Raises `UsageError` for an unknown environment, an unknown key or an invalid value: the message names file and line.
     """
@@ -300,7 +300,7 @@ _WITH_LOGS = frozenset({"reprocess", "fork"})  # commands that take several logs
 
 
 class Command(TyperCommand):
-    """A command with defaults from the project file. Options that select input, such as --messages, take one value."""
+    """A command with defaults from the project file. Rejects repeated options that select input, such as --messages."""
 
     @property
     def declared(self) -> Mapping[str, Declared]:
@@ -352,7 +352,7 @@ class Command(TyperCommand):
         return []
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
-        """Write the help of the common options or, with --help-all, of all options by table of the project file."""
+        """Write the help of the common options or, with --help-all, of all, grouped by table of the project file."""
         parts: dict[str, list[Any]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
             record: Any = parameter.get_help_record(ctx)

@@ -109,7 +109,7 @@ class LettersCheck:
         self._letters += [letter._replace(envelope=None) for letter in letters]
 
     def recounted(self, stored: Properties) -> tuple[dict[str, Value | None], bool]:
-        """Return the corrected counts of the header (`None`: remove), and whether all counted dead letters exist."""
+        """Return changes that correct the header's counts (`None`: remove), and whether all counted letters exist."""
         try:
             counted = dead_letter_rows.read_waiting(stored)
         except (KeyError, TypeError, ValueError):

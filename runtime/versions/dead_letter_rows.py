@@ -74,7 +74,7 @@ class Letter(NamedTuple):
         return self.refused_at if self.first_at is None else self.first_at
 
     def again(self, own: Letter) -> Letter:
-        """Return the new value of the dead letter `own` after another attempt, which ended in this rejection."""
+        """Return the dead letter `own` after this later rejection. Number, content, parking and first time stay."""
         return self._replace(
             number=own.number, content=own.content, tries=own.tries + 1, parks=own.parks, first_at=own.since
         )

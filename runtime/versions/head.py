@@ -83,10 +83,7 @@ class Segment(NamedTuple):
 
 
 def read_segments(packed: bytes, count: int, ids: bytes) -> list[Segment]:
-    """Decode `count` concatenated segments, whose message ids are in `ids`.
-
-    Raises one of `properties.UNREADABLE` if the data is corrupt.
-    """
+    """Decode `count` concatenated segments with message ids `ids`. Raises one of `properties.UNREADABLE` if corrupt."""
     header: bytes = msgpack.Packer().pack_array_header(count)
     rows = expect(unpack(header + packed), list)
     segments = list(starmap(Segment, [[*expect(row, list)[:_IDS], b"", *row[_IDS:]] for row in rows]))
@@ -120,7 +117,7 @@ class Tail:
 
     @classmethod
     def of(cls, first: int, schema: int, before: bytes, segments: Iterable[Segment]) -> Tail:
-        """Make a tail of segments from version `first` on. Raises one of `properties.UNREADABLE` if ids are invalid."""
+        """Join segments into a tail from version `first` on. Raises one of `properties.UNREADABLE` for invalid ids."""
         tail = cls(first, schema, before)
         for segment in segments:
             tail = tail.plus(segment)

@@ -79,7 +79,7 @@ def _by_bytes(hashes: bytes, wanted: Iterable[int]) -> Iterator[int]:
 
 
 def _by_filter(hashes: bytes, wanted: frozenset[int], tables: Sequence[bytearray]) -> Iterator[int]:
-    """Yield the positions of `wanted` hashes. Filters all at once, as one integer, then compares those left."""
+    """Yield the positions of `wanted` hashes. First filters all hashes at once, with the bit masks `tables`."""
     # A byte of `kept` is not zero if all four bytes of its hash match hashes of one group.
     kept = -1
     for lane, table in enumerate(tables):

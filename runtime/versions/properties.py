@@ -35,7 +35,7 @@ def split(properties: dict[str, Value], names: Sequence[str], data: bytes) -> No
 
 
 def join(properties: Properties, names: Sequence[str]) -> bytes:
-    """Return the bytes that `split` stored. Raises `KeyError`, `TypeError`, or `ValueError` if a chunk is missing."""
+    """Return the bytes from `split`. Raises `KeyError` or `ValueError` for missing chunks, `TypeError` if not bytes."""
     first = expect(properties[names[0]], bytes)
     if len(first) < CHUNK and (len(names) == 1 or names[1] not in properties):
         return bytes(first)
@@ -187,7 +187,7 @@ class one_of_many(reading):  # noqa: N801 - as above
 
 
 def damaged_row(table: Table) -> Substitute:
-    """Return a callback that raises the error of a corrupt row or, within `collecting`, returns an empty row."""
+    """Return a callback that raises a corrupt row's error or, in `collecting`, records it and returns an empty row."""
 
     def substitute(error: DamagedRowError) -> Row:
         with one_of_many(table, error.partition_key):

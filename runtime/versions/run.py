@@ -277,7 +277,7 @@ class Run:
         return compress(pack_columns(self.schema, self.before, self.versions))
 
     def event(self, data: bytes | None = None) -> EventData:
-        """Encode the run as an event. `data`: the result of `data()`, if known. Raises `ValueError` if too large."""
+        """Encode the run as an event, with `data` or else `self.data()`. Raises `ValueError` if that is too large."""
         newest, undated = dates(self.versions.enqueued_at)
         properties: dict[str, Value] = {
             "First": Int64(self.first),

@@ -120,7 +120,7 @@ def stream_key(handler: str, business_id: str = "") -> str:
 
 
 def stream_partition(table: Table, handler: str, business_id: str) -> Partition:
-    """Return the partition of a stream. Raises `UsageError` for an invalid name, `InvalidKeyError` for a long key."""
+    """Return a stream's partition. Raises `UsageError` for an invalid name, `InvalidKeyError` for too long a key."""
     key = stream_key(handler, business_id)
     escape(key)
     return Partition.exact(table, key)
@@ -229,7 +229,7 @@ async def append(history: History, new: StreamUpdate, beside: Sequence[Include] 
 
 
 async def copy_versions(history: History, head: Head, runs: Sequence[Run], last: int) -> History:
-    """Append versions up to `last` of another stream, which has `head` and `runs`. Costs one transaction per run."""
+    """Append versions up to `last` from the `head` and `runs` of another stream. Costs one transaction per new run."""
     for run in runs:
         count = last - run.first + 1
         if count <= 0 or run.first <= history.head.versions:
@@ -309,7 +309,7 @@ def head_of(row: Row) -> StreamHead:
 
 
 async def state_headers(table: Table, keys: KeyRange, select: Sequence[str] = ()) -> AsyncIterator[Row]:
-    """Yield headers of state streams in a range, with properties `select`. Skips corrupt ones within `collecting`."""
+    """Yield headers of state streams in a range, with properties `select` added. Skips corrupt ones in `collecting`."""
     names = [*HEADER_NAMES, "StateVersions", "StateSchema", *select]
     async for row in read_headers(table, keys, names, damaged_row(table)):
         if is_state_header(row):
@@ -327,7 +327,7 @@ async def stream_heads(table: Table, keys: KeyRange) -> AsyncIterator[StreamHead
 
 
 async def summaries(table: Table, handler: str | None = None, prefix: str = "") -> AsyncIterator[StreamHead]:
-    """Yield streams of one or all handlers whose ids begin with `prefix`. Skips corrupt ones within `collecting`."""
+    """Yield streams by handler (None: all) and `prefix` of the business id. Skips corrupt ones within `collecting`."""
     keys = KeyRange() if handler is None else KeyRange(stream_key(handler, prefix))
     async for stream in stream_heads(table, keys):
         if stream.business_id.startswith(prefix):

@@ -40,10 +40,7 @@ class LetterOptions:
     )
 
     def selection(self, *, must_choose: bool = False) -> stored.Selection:
-        """Return the selection.
-
-        Raises `UsageError` for an invalid stream, or if `must_choose` is set and the options select all dead letters.
-        """
+        """Return the selection. Raises `UsageError` for an invalid stream or, with `must_choose`, if it selects all."""
         stream = None
         if self.stream is not None:
             handler, _, business_id = self.stream.partition("/")
@@ -64,7 +61,7 @@ class LetterOptions:
 
 @dataclass(slots=True)
 class LettersReport:
-    """The selected dead letters: a list of the first ones, counts by group, and the number of deliveries not stored."""
+    """The selected dead letters: counts by group, the first ones, and the number dropped over a stream's limit."""
 
     limit: int = 0
     is_grouped: bool = True

@@ -105,10 +105,10 @@ _Places = tuple[TablePlace, TablePlace]  # of the states, and of ids or tokens
 
 @asynccontextmanager
 async def _opened(places: _Places, used: Collection[str | None] = WITH_OTHER_TABLE) -> AsyncIterator[Tables]:
-    """Context manager that opens the tables of the states and of the ids or tokens.
+    """Context manager that opens the table of the states, and that of the ids or tokens.
 
-    `Tables` has one table for each algorithm in `WITH_OTHER_TABLE`: the table of ids or tokens if the algorithm is in
-    `used`, otherwise the table of the states.
+    For each algorithm in `WITH_OTHER_TABLE`, `Tables` has the table of the ids or tokens if the algorithm is in `used`,
+    otherwise the table of the states, so that only algorithms in `used` access the other table.
     """
     async with AsyncExitStack() as stack:
         opened = {}
@@ -122,10 +122,10 @@ async def _opened(places: _Places, used: Collection[str | None] = WITH_OTHER_TAB
 async def _find_traces(
     places: _Places, handler: str, business_ids: Sequence[str], documents: ListedDocuments | None
 ) -> tuple[dict[str, Trace], list[str]]:
-    """Return the rows of each object that exists, and the names of its documents.
+    """Return the rows of each existing object by business id, and the names of all documents of these objects.
 
-    If `documents` is None, the names are those to which versions refer. Raises `BatchRefusedError` if the ids or tokens
-    of the objects are in a table that is not in `places`.
+    If `documents` is None, the names are those to which versions refer, otherwise those that `documents` lists. Raises
+    `BatchRefusedError` if the objects have ids or tokens in a table that is not in `places`.
     """
     states, other = places
     async with _opened(places) as tables:

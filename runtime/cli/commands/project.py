@@ -125,7 +125,7 @@ def _rows(
     given: Mapping[str, Any],
     target: str | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each option: its key, value and source. Options of targets have a row for each target."""
+    """Yield the key, value and source of each option. Those of targets: for `target` or, if None, for each target."""
     for (group, key), (declared, parameter) in sorted(known.items(), key=lambda each: each[0][0]):
         names: list[str | None] = [target] if group != TARGETS or target else [*project.targets] or [None]
         for name in names:

@@ -43,7 +43,7 @@ _SHOWN = 10
 
 @dataclass(frozen=True)
 class Customers:
-    """How often a message may reach a customer: at most once or at least once."""
+    """How often a message may reach a customer, the recipient that the message names: at most or at least once."""
 
     GROUP: ClassVar = "publish"
 
@@ -53,9 +53,9 @@ class Customers:
     )
 
     def settings(self) -> DeliverySettings:
-        """Return the delivery settings of the environment. If `strategy` is set, the strategy applies to all customers.
+        """Return the delivery settings in environment variables. If `strategy` is set, it applies to all customers.
 
-        Raises `UsageError` if `strategy` is at-most-once, but the environment names customers for at-least-once.
+        Raises `UsageError` if `strategy` is at-most-once, but a variable names customers for at-least-once.
         """
         settings = DeliverySettings.read(os.environ)
         if self.strategy == "at-least-once":
@@ -86,7 +86,7 @@ class PublishTo:
     customers: Customers = field(default_factory=Customers)
 
     def find(self, batch_id: str, states: TablePlace) -> Publishing | None:
-        """Open the target, or return None without --publish. In this case, options for targets raise `UsageError`."""
+        """Open the target. Without --publish, returns None, or raises `UsageError` if an option of targets is given."""
         of = self.target
         if self.publish is not None:
             return find_target(self.publish, batch_id, states, of_target=of, customers=self.customers)
@@ -227,7 +227,7 @@ def publish_done(target: Publishing | None, done: CarriedOut, screen: Screen) ->
 
 
 def tell_of_keys(publishing: Publishing) -> None:
-    """Warn if Redis stores the delivery keys and might lose them. Raises `UsageError` if Redis does not answer."""
+    """Warn if Redis stores the keys of sent messages and may lose them. Raises `UsageError` if it does not answer."""
     from runtime.publishing.last_hop import weaknesses
 
     for remark in asyncio.run(weaknesses(publishing.of_target.keys, publishing.of_target.keys_table)):
@@ -257,9 +257,9 @@ def published_parts(batch_id: str, found: PublishResult) -> Parts:
 
 
 def _redriven_parts(batch_id: str, result: PublishResult, keys: Sequence[tuple[str, str]]) -> Parts:
-    """Yield the report of `--letters` or `--redrive`: the number of outputs sent again, and the remaining dead letters.
+    """Yield the report of `--letters`, or of `--redrive` with the number of outputs sent again. Both list dead letters.
 
-    `keys`: customer and message id of each send that started but has no recorded end.
+    `keys`: customer and message id of each send in doubt, which is in progress or crashed.
     """
     of_batch = f"of batch {batch_id} at {result.publication.target}"
     if result.outputs:

@@ -124,7 +124,7 @@ def _show_object(
 
 
 async def _read(table: Table, handler: str, business_id: str) -> tuple[str, Head, list[Version]] | None:
-    """Return id, head and versions of an object, or None if there is none with the id or its canonical form."""
+    """Return id, head and versions of the object with an id or its canonical form, or None if it does not exist."""
     for spelling in dict.fromkeys([business_id, canonical(business_id)]):
         stream = await Stream.try_open(stream_partition(table, handler, spelling))
         kept = await versions(table, handler, spelling)

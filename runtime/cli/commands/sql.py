@@ -52,7 +52,7 @@ class RowFilter:
     )
 
     def requests(self) -> dict[TableKind, Request]:
-        """Return a request for each kind of table, restricted to the rows that the options select."""
+        """Return a `Request` for each kind of table: for batches in full, for the others restricted by the options."""
         from runtime.tables.reader import Request, TableKind, moment
         from runtime.tables.streams import StreamQuery
 

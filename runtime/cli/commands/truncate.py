@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PolicyOptions:
-    """Options that manage policies instead of cleaning up."""
+    """Options that manage policies, the retention rules stored in the table, instead of cleaning up."""
 
     policy: Literal["set", "list", "remove"] | None = option(
         "Instead of cleaning up: store the given rules in the table, list its rules, or remove them."
@@ -160,8 +160,8 @@ _SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes", "letters")
 def describe_truncation(counts: Sequence[TruncatedCount], requests: int, *, dry_run: bool) -> dict[str, Any]:
     """Return the JSON form of a truncation: totals, totals by handler, and numbers of streams.
 
-    Streams are counted by the origin of their rules, and by the reason that held their versions. `requests` is the
-    number of requests of all workers.
+    `rules` has the number of streams by the origin of their rules, `held` by the reason why versions were kept.
+    `requests` is the number of requests of all workers.
     """
     handlers: dict[str, Counter[str]] = defaultdict(Counter)
     streams: dict[str, Counter[str]] = {"held": Counter(), "rules": Counter()}
@@ -265,10 +265,10 @@ def _forget(
     scan: ScanOptions,
     yes: bool,
 ) -> tuple[dict[str, Any], str]:
-    """Delete ids of messages processed before `choices.older_than`. Return the JSON form and the sentence to print.
+    """Delete the ids of messages that the App `app` processed longer ago than `choices.older_than`.
 
-    Raises `UsageError` for missing or unsuitable options, and `BatchRefusedError` if the table has another algorithm or
-    another table of ids.
+    Returns the result in JSON form, and the sentence to print. Raises `UsageError` for missing or unsuitable options,
+    and `BatchRefusedError` if the ledger records another algorithm or another table of ids.
     """
     age, dry_run, ids = choices.older_than, choices.dry_run, others.place(states)
     if not app or age is None:
