@@ -64,11 +64,11 @@ def run_batch(
     `messages`: the path of a log, a list of paths, the URL of topics in Kafka (docs/kafka.md), or a table: a DataFrame
     of Spark or pandas, or an Arrow table. A log has the columns message_id, type and body, and optionally business_id,
     sequence, enqueued_at, headers and handler.
-    `options`: the fields of `BatchOptions`.
+    `store`: the URL of a store. `out`: the folder for outcomes. `options`: the fields of `BatchOptions`. `batch_id`: by
+    default a new id. The id of a failed batch resumes the batch. The id of a published batch only returns its outcomes.
 
-    Call it again with the id of a failed batch to resume the batch. With the id of a published batch, it only returns
-    the outcomes. Costs a query and a transaction for each stream of a round. Raises `UsageError` for invalid arguments,
-    and `BatchFailedError` if the batch stopped.
+    Costs a query and a transaction for each stream of a round. Raises `UsageError` for invalid arguments, and
+    `BatchFailedError` if the batch stopped.
     """
     return Batch(spark, app, store, table, out, given(BatchOptions, options)).run(messages, batch_id).outcomes
 
@@ -122,9 +122,9 @@ class Batch:
         """Publish outputs that crashed workers or abandoned batches left in outboxes.
 
         A sweep is a batch. Its outcomes are duplicates that carry the outputs. With `cascade`, handlers take the
-        outputs. Skips single messages handled less than `older_than` ago. Costs one request for every 1,000 entities,
-        and three more for each entity with unfinished messages. Raises `UsageError` for the state-based algorithm,
-        which stores no outputs.
+        outputs. Skips messages that were handled outside a batch less than `older_than` ago. Costs one request for
+        every 1,000 entities, and three more for each entity with unfinished messages. Raises `UsageError` for the
+        state-based algorithm, which stores no outputs.
         """
         check_swept(self.options.algorithm)
         latest = cut_off(self.options.clock, older_than)
@@ -239,7 +239,7 @@ class Rounds:
         return self.connection.run(self.ledger.find(batch_id))
 
     def begin(self, batch_id: str | None, what: str) -> BatchRecord:
-        """Begin or resume a batch in the ledger, after all checks. Return its record. `what`: its input, as text."""
+        """Run all checks, then begin or resume a batch in the ledger. Return its record. `what`: its input, as text."""
         self.check_table()
         begun = None if batch_id is None else self.find(batch_id)
         if batch_id is not None and begun is None:
@@ -249,17 +249,14 @@ class Rounds:
         return self.enter(batch_id or new_batch_id(), what)
 
     def enter(self, batch_id: str, what: str) -> BatchRecord:
-        """Begin or resume a batch with the input `what`, after `check_table` and `check_place`. Return its record."""
+        """Begin or resume a batch as `begin` does, without checks: first call `check_table` and `check_place`."""
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
         algorithm, demands = self.options.described_algorithm(), self._demands()
         begin = self.ledger.begin(batch_id, input_, self.out, algorithm, demands)
         return self.connection.run(begin)
 
     def end(self, record: BatchRecord, first: Work, messages: int | None = None) -> BatchRecord:
-        """Run the uncommitted rounds of a batch, and publish it.
-
-        `first`: the work of round 0. `messages`: the number of its messages, if known.
-        """
+        """Run uncommitted rounds, then publish. `first`: the work of round 0. `messages`: its message count or None."""
         began = time.time()
         with batch_span("process batch", batch_id=record.batch_id, table=self.place.table) as note:
             ended = self._end(record, first, messages)
@@ -297,7 +294,7 @@ class Rounds:
         return record
 
     def _restart_if_damaged(self, record: BatchRecord) -> BatchRecord:
-        """If committed outcomes are gone, restart the batch, or raise if it uses an outbox. Return the record."""
+        """If outcomes are gone, restart the batch, or with an outbox raise `BatchFailedError`. Return the record."""
         folders = self._folders(record)
         damaged = folders.damaged()
         if damaged is None:
@@ -316,7 +313,7 @@ class Rounds:
         return self.options.cascade and record.last_routable > 0
 
     def _check_cascade(self, record: BatchRecord, messages: int | None) -> None:
-        """Raise `BatchFailedError` for too many rounds or outputs. `messages`: the number in round 0, if known."""
+        """Raise `BatchFailedError` for too many rounds or outputs. `messages`: how many round 0 had, if known."""
         if record.rounds >= self.options.max_rounds:
             raise BatchFailedError(
                 f"The cascade of batch {record.batch_id} has not ended after {record.rounds} rounds. Nothing is lost: "
@@ -445,7 +442,7 @@ class Rounds:
         return committed
 
     def _by_another(self, record: BatchRecord, error: Exception) -> BatchRecord:
-        """Return the newer record if another driver committed the round. Otherwise raise `BatchFailedError`."""
+        """Return the newer record if another driver committed the round, or raise `BatchFailedError` from `error`."""
         found = self.find(record.batch_id)
         if found is None or found.rounds <= record.rounds:
             raise BatchFailedError(

@@ -143,7 +143,7 @@ class BatchFolders:
         return None
 
     def remove_rounds(self) -> None:
-        """Delete the committed rounds, except those of another batch with the same id."""
+        """Delete the committed rounds, but none of a batch with the same id that is in another store, or was pruned."""
         for folder in (open_folder(self.round(number)) for number in range(self.record.rounds)):
             if self._is_ours(folder.sizes()):
                 folder.delete()
@@ -170,7 +170,7 @@ class BatchFolders:
             folder.delete_if_empty()
 
     def hold_back(self) -> None:
-        """Mark the batch as held back, in a file that Spark ignores."""
+        """Mark the batch as held back (for too many dead letters), in a file that Spark ignores."""
         open_folder(self._batch()).touch(HELD_BACK_MARKER)
 
     def release(self) -> None:
@@ -246,7 +246,7 @@ def _move(
 def _copy(
     source: Folder, target: Folder, there: Mapping[str, int], sizes: Mapping[str, int], mark: str
 ) -> None:
-    """Copy the files of an attempt. Until all are copied, a file marks the copy as unfinished. See `_move`."""
+    """Copy an attempt's files, then create `mark`. Until then, another file marks an unfinished copy. See `_move`."""
     unfinished = f"{mark}-unfinished"
     target.create()
     target.touch(unfinished)

@@ -22,7 +22,7 @@ _USUAL_FOLDERS = ("usr/lib/jvm/*", "Library/Java/JavaVirtualMachines/*/Contents/
 
 
 def find_java() -> Path | None:
-    """Return the home of the first supported Java, or `None`. Starts each candidate, which takes about 0.1 seconds."""
+    """Return the first supported Java home (JAVA_HOME, PATH, usual folders), or `None`. Starts each, in about 0.1 s."""
     on_path = shutil.which("java")
     candidates = [Path(os.environ["JAVA_HOME"], "bin", "java")] if os.environ.get("JAVA_HOME") else []
     candidates += [Path(on_path)] if on_path else []

@@ -60,8 +60,9 @@ def issue_tokens(
 ) -> Issued:
     """Issue a token for each message of a log, and write the log with the tokens to a new folder, as Parquet.
 
-    `place`: the table of the tokens. Existing tokens in the log are replaced. Invalid rows, and those beyond `limits`,
-    go to a folder named `out` plus `.rejected`. Costs one request per delivery. Raises `UsageError` if `out` exists.
+    `place`: the table of the tokens. `source`: a prefix for message ids. Replaces existing tokens in the log. Writes
+    rows that are invalid or beyond `limits` to a folder named `out` plus `.rejected`. Costs one request per message.
+    Raises `UsageError` if one of the folders exists.
 
     Never issue tokens for processed messages, for example those of an earlier log: they would be processed again.
     """
@@ -135,10 +136,10 @@ def evict(
     dry_run: bool = False,
     clock: Clock = system_clock,
 ) -> int:
-    """Forget the ids of messages processed more than `older_than` ago. Return the number of ids.
+    """Delete the ids of messages processed more than `older_than` ago, unless `dry_run`. Return the number of ids.
 
     `ids`: the table of the deduplication store; `None`: the table of the states. Costs a scan and the requests of
-    `Processor.evict`. Raises `UsageError` for invalid arguments, and the errors of `scan`: call it again to
+    `Processor.evict`. Raises `UsageError` for invalid arguments, and the errors of `scan`: call `evict` again to
     continue. Raises `StoredDataError` for corrupt entities, after all others are done.
     """
     check_stores(algorithm, deduplication_store=ids, token_store=None)

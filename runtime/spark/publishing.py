@@ -125,7 +125,8 @@ def publish(
 
     `to`: the URL of a target, or a function of `TargetOptions` that opens it on each worker. `out`: the folder of the
     outcomes, if not the recorded folder. Each task sends `options.concurrency` slices at once, and all tasks share the
-    target's rate limit. Costs what `runtime.publishing.runner.publish` does, and a shuffle of the outputs.
+    target's rate limit. `wrap` is applied to each worker's table. Costs as much as `runtime.publishing.runner.publish`,
+    and a shuffle of the outputs.
 
     Raises `BatchRefusedError` for an unfinished batch, `UsageError` for an invalid target or options, and `TargetError`
     if not all slices were sent. Call it again to continue.

@@ -46,7 +46,7 @@ from runtime.versions.stream import read_whole, stream_heads
 
 @dataclass(frozen=True)
 class Following(Manner):
-    """The history of the table `place`, of only one `business_id` and up to the batch `end` if these are given."""
+    """The history of the table `place`: of all objects or one `business_id`, to its end or to the batch `end`."""
 
     place: TablePlace = field(repr=False)
     was: App  # the app that made the history, as far as it is known
@@ -88,7 +88,7 @@ class ReprocessJob(FoldJob):
 
 @dataclass(frozen=True)
 class ReprocessRounds(Rounds):
-    """Runs the rounds of a reprocessing. Once no output is left, extra rounds visit streams that wait for an output."""
+    """Runs a reprocessing in rounds. After all outputs, extra rounds visit streams that wait for a missing output."""
 
     following: Following = field(kw_only=True)
     visits: list[Visit] = field(default_factory=list, kw_only=True)  # of the next round, to complete streams
@@ -350,7 +350,7 @@ _QUERIES = {
 
 
 def differences(outcomes: DataFrame) -> DataFrame:
-    """Return a row for each message whose state or outputs differ, and for each object whose final state differs."""
+    """Return a row for each reprocessed message with another state or outputs, or object with another final state."""
     found = outcomes.where(f"status = '{Status.PROCESSED}' AND error IS NOT NULL")
     of_message = ("round", "handler", "business_id", "type", "message_id", "version")
     rows = found.select(*of_message, sf.from_json("error", _DOCUMENT).alias("found"))

@@ -80,13 +80,13 @@ def scan(
     *,
     prefix: str = "",
 ) -> None:
-    """Call an async function for ranges of stream and entity keys, and `merge` with the `document()` of each result.
+    """Call `function` for ranges of stream and entity keys on workers, `merge` here with each result's `document()`.
 
     There are four ranges per core, with about the same number of objects. Splitting costs two requests for every 1,000
-    objects. `prefix`: only scan keys that begin with it. Corrupt streams go to `runtime.versions.properties.report`.
+    objects. `prefix`: only scan keys that begin with it.
 
     Raises `UsageError` if workers would not see the same store, `TableNotFoundError` for a missing table,
-    and `BatchFailedError` if Spark fails.
+    `BatchFailedError` if Spark fails, and in the end `StoredDataError` for a corrupt stream, unless `collecting`.
     """
 
     def document(connection: Connection, keys: KeyRange) -> object:
@@ -105,7 +105,7 @@ def scan_with(
     other: TablePlace | None = None,
     prefix: str = "",
 ) -> None:
-    """Call `document` for each range of keys with `prefix`, and `merge` with each result. `other`: a second table."""
+    """Scan like `scan`. `document` gets a connection to the table and any `other` table, and returns a JSON value."""
 
     def job(connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
         for keys in ranges:
@@ -143,9 +143,8 @@ def register_data_sources(spark: SparkSession, *, push_filters: bool = True) -> 
         register_data_sources(spark)
         versions = spark.read.format("consistent-versions").options(store=url, table="games").load()
 
-    `push_filters`: push conditions on handler, business id and time down to the store. This sets
-    `spark.sql.python.filterPushdown.enabled` for all Python data sources of the session. On Spark 4.0,
-    `push_filters` has no effect.
+    `push_filters`: push conditions on handler, business id and time down to the store, from Spark 4.1 on.
+    This sets `spark.sql.python.filterPushdown.enabled` for all Python data sources of the session.
     """
     pushes = push_filters and hasattr(DataSourceReader, "pushFilters")
     if pushes:

@@ -63,7 +63,7 @@ def unless_gone() -> Iterator[None]:
 
 
 def explain(error: Exception, what_to_do: str = "") -> str:
-    """Return the cause of a Spark error (this package's last error, the last error, or line 1), then `what_to_do`."""
+    """Return a Spark error's cause (this package's last error, else any last error, else line 1) and `what_to_do`."""
     text = _CALLING.sub("", str(error), count=1)
     raised: list[tuple[str, str]] = _RAISED.findall(text)
     ours = [sentence for name, sentence in raised if name.startswith(_OURS)]
@@ -172,7 +172,7 @@ _before: dict[str, Mapping[str, str | None]] = {}  # the settings of each sessio
 
 @contextmanager
 def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]:
-    """Context manager that applies the settings of jobs to the sessions of `spark` and `messages`.
+    """Context manager that applies `SETTINGS` to the session `spark`, and to the session of `messages` if it has one.
 
     Concurrent jobs on a session share the settings. The last job restores the former ones.
     """
@@ -337,7 +337,7 @@ def _run(probe: Callable[[], object], batches: Iterable[pa.RecordBatch]) -> Iter
 
 
 def _sentence(text: str, missing: str | None) -> str | None:
-    """Return the remedy if the workers' set-up made a probe fail, or `None`. `missing`: the module that they lack."""
+    """Return the remedy if `text` is an error of the workers' set-up, else `None`. `missing`: the module they lack."""
     if "PYTHON_VERSION_MISMATCH" in text:
         return (
             f"The workers do not run this version of Python, {sys.version_info.major}.{sys.version_info.minor}: set "

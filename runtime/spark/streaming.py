@@ -253,7 +253,7 @@ class Admission:
             )
 
     def find(self, rounds: Rounds, epoch: int, planned: Planned) -> BatchRecord | None:
-        """Return the record of an epoch, or `None` for a new one. Raises `BatchRefusedError` if the content changed."""
+        """Return the record of an epoch, or `None` for a new one. Raises `BatchRefusedError` if its input changed."""
         found, now = rounds.find(self.batch_id(epoch)), self.what(epoch, planned)
         if found is None and not self._follows:
             self._check_follows(rounds, epoch, planned)
@@ -455,7 +455,7 @@ def run_stream(
     `df`: has the columns of a log, see `run_batch`.
     `compact_after`: merge the outcomes of this many epochs before they appear in `out`.
     `publish`: a target to which the outputs of each epoch are sent, before its outcomes appear in `out`.
-    `options`: the fields of `BatchOptions`.
+    `options`: the fields of `BatchOptions`. `trigger`: when micro-batches start, by default at once; see `Trigger`.
 
     Start a query again with its name and checkpoint to continue it. Handlers of the same names may have new code. Each
     micro-batch costs as much as a batch.

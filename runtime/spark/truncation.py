@@ -55,7 +55,7 @@ _REPORT = ", ".join(
 
 @contextmanager
 def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str]:
-    """Context manager that holds and renews a table's clean-up lease. Yields its token, with which workers check it.
+    """Context manager that holds and renews a table's clean-up lease. Workers check the lease with the yielded token.
 
     `take_over`: take the lease even from an active holder. If false, raises `LeaseHeldError` for such a holder. Raises
     `LeaseLostError` at the end of the block if the lease was lost meanwhile.

@@ -225,7 +225,7 @@ class FirstDifference:
 
 @dataclass(frozen=True)
 class Verification:
-    """The counts by kind, and a DataFrame with a row for each stream and kind of difference."""
+    """The numbers of deliveries by verdict, and a DataFrame with a row for each stream and kind of difference."""
 
     counts: Sequence[VerdictCount]
     differences: DataFrame

@@ -171,7 +171,7 @@ class ModelColumns(StateColumns):
 
 
 def model_of(app: App | None, handler: str | None) -> StateColumns:
-    """Return a converter of states of `handler`, or `as_json` without an app. Raises `UsageError` for a bad handler."""
+    """Return a converter of states, or `as_json` without an app. Raises `UsageError` for an unknown `handler`."""
     if app is None:
         return as_json
     if handler is None:
@@ -193,7 +193,7 @@ def _same(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def _integer(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Reject a float, which Arrow would truncate."""
+    """Return the value. Raises `TypeError` for a float, which Arrow would truncate."""
     if isinstance(value, float):
         raise TypeError(f"{value} is not an integer")
     return value

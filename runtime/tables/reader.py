@@ -246,8 +246,9 @@ def read_versions(
 ) -> pa.Table:
     """Read all stored versions, the versions made from `since` to `until` (inclusive), or the change feed of batches.
 
-    The other parameters and the errors are those of `read_state`. If `columns` has only columns of the run index
-    (docs/tables.md), reading takes a fraction of the time.
+    `read_change_feed`: read the state changes from a start batch to an end batch, both included. By default, these are
+    the first and the newest batch. The other parameters and the errors are those of `read_state`. If `columns` has only
+    columns of the run index (docs/tables.md), reading takes a fraction of the time.
     """
     query = StreamQuery(handler, business_id, moment(since), moment(until), columns)
     feed = (read_change_feed, change_start_batch_id, change_end_batch_id)

@@ -101,7 +101,7 @@ async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> 
 
 
 def _query(select: Sequence[str]) -> list[str]:
-    """Return the properties to read: `select`, and those of headers except the newest state, which parts contain."""
+    """Return the properties to read: `select` and those of headers. Omits the newest state, as parts contain it."""
     header = [name for name in HEAD_PROPERTIES if name != "State"]
     return list(dict.fromkeys([*HEADER_NAMES, *header, *select]))
 
@@ -125,7 +125,7 @@ async def _parts(table: Table, rows: AsyncIterator[Row], select: Sequence[str]) 
 
 
 async def _rest(table: Table, stream: StreamHead | None, event: int, select: Sequence[str]) -> list[Part]:
-    """Return the rest of a stream as parts: the tail, after any events from `event` on, which it reads."""
+    """Return the rest of a stream as parts: any events from number `event` on, which are read here, then the tail."""
     if stream is None:
         return []
     events: Sequence[RecordedEvent] = ()
@@ -149,7 +149,7 @@ def head_of_stream(stream: Stream) -> StreamHead:
 
 
 class Column(NamedTuple):
-    """A column of versions."""
+    """The Arrow type of a column of versions, and how its values are read from a part."""
 
     type: pa.DataType
     needs: Sequence[str]  # the properties of a run that `values` decodes
@@ -222,7 +222,7 @@ class StreamQuery:
 
     @property
     def keys(self) -> Sequence[str] | None:
-        """The partition keys of one stream, for its id as given and canonical, or None if many streams are selected."""
+        """The partition keys of one stream, by its id as given and in canonical form. None if many are selected."""
         if self.handler is None or self.business_id is None:
             return None
         spellings = dict.fromkeys([self.business_id, canonical(self.business_id)])

@@ -56,7 +56,7 @@ class AsOfBatch:
         return commit.batch == self.name or commit.written_at <= self.ended
 
     def has_newest(self, head: Head) -> bool:
-        """Return whether this point includes the newest version. Without a tail, returns False: check the runs."""
+        """Return whether this point includes the newest version. False if there is no tail: only the runs tell then."""
         return head.tail is not None and self.has(head.tail.segments[-1].commit)
 
     def last(self, run: Run) -> int | None:
@@ -73,7 +73,7 @@ AsOf = AsOfTime | AsOfBatch
 
 
 async def end_of_batch(table: Table, batch_id: str) -> AsOfBatch:
-    """Return the point in history at the end of a batch. Costs one request. Raises `BatchRefusedError` if unknown."""
+    """Return a batch's end as a point in history. Costs a request. Raises `BatchRefusedError` for an unknown id."""
     record = await Ledger(table, system_clock).get(batch_id)
     return AsOfBatch(record.batch_id, record.number, to_microseconds(record.updated_at))
 
@@ -113,7 +113,7 @@ class ChangeFeed:
         ]
 
     def snapshot(self, part: Part) -> Mapping[str, Any] | None:
-        """Return the row of a truncated stream's state before its first `part`, or None if the feed has none."""
+        """Return the row of a truncated stream's state before its first `part`, or None if the feed has no snapshot."""
         is_known = self.end is None or self.end.has(part.commits[0])
         if part.first == 1 or self.start is not None or not is_known:
             return None

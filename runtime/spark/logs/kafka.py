@@ -267,7 +267,7 @@ def _read_pieces(
 
 
 def read_range(place: Topics, decoding: Decoding, wanted: Range) -> Iterator[pa.RecordBatch]:
-    """Yield the committed records of a range, without tombstones. Raises `LogError` if they cannot be read."""
+    """Yield the committed records of a range that have a value. Raises `LogError` if records cannot be read."""
     decode = decoding.decoder()
     try:
         with closing(_consumer(place)) as client:
@@ -339,7 +339,7 @@ def stream_of(spark: SparkSession, url: str, decoding: Decoding) -> DataFrame:
 
 
 class TopicSource(DataSource):
-    """The data source of topics. Each stream registers a subclass with its own `log` and name."""
+    """The data source of topics. `stream_of` registers a new subclass, with its own `log` and name, at each call."""
 
     log: ClassVar[KafkaLog]
     short_name: ClassVar[str]

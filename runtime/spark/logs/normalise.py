@@ -108,7 +108,7 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
 
 
 def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) -> str | None:
-    """Write rows beyond `limits` to `folder/name.SUFFIX` in the log's format. Return the path, or `None` if none."""
+    """Write rows beyond `limits`, if any, to `folder/name.SUFFIX` in the log's format. Return the path or `None`."""
 
     def large(rows: DataFrame) -> DataFrame:
         return _judge(rows, None, limits)[0].where(f"{_EXCESS} IS NOT NULL")
@@ -166,7 +166,7 @@ def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> tuple[D
 
 
 def check_source(source: str) -> None:
-    """Raise `UsageError` for a name with a colon: the id `a:b:x` could be `a` + `b:x` or `a:b` + `x`."""
+    """Raise `UsageError` for a source with a colon: the id `a:b:x` could be `a` + `b:x` or `a:b` + `x`."""
     if ":" in source:
         raise UsageError(
             f"--source {source} has a colon, which separates it from the message id: use another character. For ids "
@@ -440,7 +440,7 @@ def route(
     sample: Sample | None = None,
     types: Collection[str] | None = None,
 ) -> DataFrame:
-    """Route messages as `find_routes` does, and sort them by stream. If `sample` is given, keep only its streams."""
+    """Route messages with `find_routes`, then sort them with `group`. If `sample` is given, keep only its streams."""
     routed = find_routes(messages, app, types)
     if sample is not None:
         routed = routed.where(sample.takes())

@@ -41,7 +41,7 @@ LogRow = Mapping[str, Any]
 
 
 def write_log(rows: Iterable[LogRow], path: Path) -> int:
-    """Write messages atomically as JSON lines, or Parquet with the columns of the first. Return the message count."""
+    """Write messages atomically as JSON lines or, by suffix, Parquet with the first one's columns. Return the count."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"_{path.name}.unfinished")
     rows, count = iter(rows), 0
@@ -125,7 +125,7 @@ def is_kafka(log: object) -> TypeGuard[str]:
 
 
 def is_on_disk(path: str, master: str) -> bool:
-    """Return whether Spark reads a path from local disks. A path with `*` or similar must be a file's exact name."""
+    """Return whether Spark reads a path from local disks. For a pattern like `*.json`, only if a file has that name."""
     if "HADOOP_CONF_DIR" in os.environ or not is_local(master):
         return False
     is_one = not _PATTERN.search(path) and (path.startswith("file:") or not _SCHEME.match(path))
@@ -205,7 +205,8 @@ def open_log(
 ) -> OpenedLog:
     """Open a log. `say` is called with a remark on skipped files. `recorded`: for Kafka, the input of a resumed batch.
 
-    Raises `LogError` if the log cannot be read, and `UsageError` for an object that is no log.
+    `format_`: json or parquet, by default known from the suffixes of the files. `decoding`: how Kafka records are
+    decoded. Raises `LogError` if the log cannot be read, and `UsageError` for an object that is no log.
     """
     if is_kafka(log):
         from runtime.spark.logs.kafka import KafkaLog  # noqa: PLC0415 - of an extra
@@ -479,7 +480,7 @@ def _read(spark: SparkSession, files: LogFiles, where: str) -> DataFrame:
 def _read_parquet(
     reader: Callable[[], DataFrameReader], files: LogFiles, where: str, paths: Sequence[str]
 ) -> DataFrame:
-    """Read Parquet files with the union of their columns. Reading local footers here saves a Spark job."""
+    """Read Parquet files with the union of their columns. Reads local footers, to save a job. `where`: for errors."""
     groups: dict[tuple[tuple[str, pa.DataType], ...], list[str]] = {}
     untyped: set[str] = set()
     try:

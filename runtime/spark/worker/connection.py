@@ -182,7 +182,7 @@ class Pending:
 
 
 class GroupCommit:
-    """Runs coroutines and commits their transactions in groups, because a commit of a file costs more than its writes.
+    """Runs coroutines and commits their transactions in groups, because committing to a file costs more than writing.
 
     Each coroutine runs until its first write, then waits. When enough coroutines wait, one commit stores all their
     transactions. Each transaction succeeds or fails on its own. No lock is held while handlers run.
@@ -218,10 +218,7 @@ class GroupCommit:
                 coroutine.close()
 
     def step(self, work: Work[T], answer: TransactionResult | None) -> Pending:
-        """Run a coroutine to its next transaction. Return the transaction. `answer`: the result of the previous one.
-
-        Raises `StopIteration` when the coroutine returns.
-        """
+        """Resume a coroutine with the last `answer`. Return its next transaction. Raises `StopIteration` at its end."""
         self.is_collecting = True
         try:
             pending = work.throw(answer) if isinstance(answer, Exception) else work.send(answer)
@@ -375,7 +372,7 @@ def open_current(
 
 
 def reach(app: object, place: TablePlace, other: TablePlace | None = None) -> None:  # noqa: ARG001 - see below
-    """Check on a worker that it can open the tables. Unpickling `app` has checked that it can import the app."""
+    """Open the tables on a worker, to raise if it cannot. Unpickling `app` has checked that it can import the app."""
     open_table(place.store, place.table, other, make=False)
 
 

@@ -148,7 +148,7 @@ def cut(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[Group | Chunk]
 def _chunks(
     batch: pa.RecordBatch, text_before: Sequence[int], most: int
 ) -> Iterator[list[_Stretch] | _Stretch]:
-    """Yield the streams of a batch. Small streams are grouped into lists. All others are yielded one by one."""
+    """Yield streams: those of up to `most` deliveries in lists, all others singly. `text_before`: see `_deliveries`."""
     chunk: list[_Stretch] = []
     for stream in _stretches(batch):
         # A stretch is a whole stream if it has one before and one after it.
@@ -333,7 +333,7 @@ def supervising(app: App, options: BatchOptions) -> Iterator[App]:
 
 @dataclass(frozen=True)
 class FoldJob:
-    """Folds a partition of deliveries on a worker."""
+    """Handles a partition of deliveries on a worker: folds the messages of each stream into states and outputs."""
 
     app: App
     store: str = field(repr=False)
@@ -346,7 +346,7 @@ class FoldJob:
 
     @property
     def other_table(self) -> TablePlace | None:
-        """The table that workers open in addition to the table of the states."""
+        """The table that workers open in addition to the table of the states, or None if there is no other."""
         return self.options.other_table
 
     def algorithms(self, given: Dependencies) -> Mapping[str, BatchAlgorithm]:
@@ -381,7 +381,7 @@ class FoldJob:
         return self._fold(lambda _: letter_groups(batches))
 
     def finish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Finish the messages of entities, in the second pass of a round. Yield the number of entities."""
+        """Finish messages of a committed round: delete their outputs from outboxes. Yield the number of entities."""
         connection, concurrency, dependencies = self.open()
         outboxes = make_outboxes(self.options.algorithm, dependencies)
         ids = ((row, list(map(id_key, sorted(row["message_ids"])))) for row in rows_of(batches))
@@ -390,7 +390,7 @@ class FoldJob:
         yield pa.RecordBatch.from_pydict({"entities": pa.array([finished], pa.int64())})
 
     def sweep(self, latest: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the outcomes of unfinished messages, except single messages handled after `latest`, in microseconds."""
+        """Yield outcomes of unfinished messages, except those handled outside a batch after `latest` (microseconds)."""
         connection, concurrency, dependencies = self.open()
         outboxes = make_outboxes(self.options.algorithm, dependencies)
         work = (outboxes[row["handler"]].unfinished(row["business_id"], latest) for row in rows_of(batches))

@@ -230,7 +230,7 @@ class OutcomeFile(NamedTuple):
 
 
 def totals(parts: Iterable[OutcomeFile]) -> tuple[Mapping[str, int], int]:
-    """Return the counts by status, plus `outputs` for the number of outputs, and the number of routable outputs."""
+    """Return the counts of outcomes by status, with all outputs as `outputs`, and the number of routable outputs."""
     counts: Counter[str] = Counter(outputs=0)
     routable = 0
     for part in parts:
