@@ -193,26 +193,44 @@ async def append_once(draft: Draft, target: StreamT, expected: Expected) -> Stre
     except (ConcurrencyConflictError, DuplicateEventError, StoreUnavailableError) as error:
         if isinstance(error, StoreUnavailableError) and not error.outcome_unknown:
             raise
-        partition, events = target.partition, draft.events
         if isinstance(expected, ExpectedVersion):
             before = None if expected.is_open else 0
         else:
             before = target.version if expected is None else expected
-        first = await _version_of(partition, events[0])
-        if first is None or before not in (None, first - 1):
+        try:
+            stored = await _stored(draft.events, target, before)
+        except StoreUnavailableError as unread:
+            if isinstance(error, StoreUnavailableError):
+                raise error from unread  # whether the write was committed stays unknown
             raise
-        for version, event in enumerate(events[1:], first + 1):
-            if await _version_of(partition, event) != version:
-                raise
-        slice_ = await Reader(target, EVERYTHING).forwards(first, len(events))
-        stored = slice_.events if slice_ else ()
-        if slice_ is None or [event.version for event in stored] != list(range(first, first + len(events))):
+        if stored is None:
             raise
-        pairs = list(zip(stored, events, strict=True))
-        if not all(same_values(before.properties, event.properties) for before, event in pairs):
-            raise
-        recorded = tuple([replace(before, id=event.id) for before, event in pairs])
-        return StreamWriteResult(slice_.stream, recorded, repeated=True)
+        return stored
+
+
+async def _stored(
+    events: Sequence[EventData], target: StreamT, before: int | None
+) -> StreamWriteResult[StreamT] | None:
+    """Return the events if the stream has all of them, one after another, otherwise None.
+
+    If `before` is not None, the events must follow that version.
+    """
+    partition = target.partition
+    first = await _version_of(partition, events[0])
+    if first is None or before not in (None, first - 1):
+        return None
+    for version, event in enumerate(events[1:], first + 1):
+        if await _version_of(partition, event) != version:
+            return None
+    slice_ = await Reader(target, EVERYTHING).forwards(first, len(events))
+    stored = slice_.events if slice_ else ()
+    if slice_ is None or [event.version for event in stored] != list(range(first, first + len(events))):
+        return None
+    pairs = list(zip(stored, events, strict=True))
+    if not all(same_values(before.properties, event.properties) for before, event in pairs):
+        return None
+    recorded = tuple([replace(before, id=event.id) for before, event in pairs])
+    return StreamWriteResult(slice_.stream, recorded, repeated=True)
 
 
 async def _version_of(partition: Partition, event: EventData) -> int | None:

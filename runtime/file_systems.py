@@ -106,6 +106,8 @@ class Folder:
         if self.is_local:
             with suppress(OSError):
                 os.rmdir(self.path)  # noqa: PTH106 - pyarrow's paths are texts
+        elif self.moves_whole and not self.names():
+            self.delete()
 
     def move_to(self, target: Folder) -> None:
         """Move the folder atomically. Raises `OSError` if the target is not empty."""

@@ -198,10 +198,10 @@ class Refusals:
                 self._change(position, again)
             return
         if self._waiting >= limits.MAX_LETTERS or not self._fits(letter):
+            self._beyond_limit.append(position)
             if batch.batch_id is None:
                 return
             letter = _decided(letter)
-            self._beyond_limit.append(position)
         self._change(position, letter)
 
     def _fits(self, letter: Letter, *, instead_of: int = 0) -> bool:
@@ -227,7 +227,7 @@ class Refusals:
     def letters(self, decided: int) -> Sequence[Letter] | None:
         """Return the dead letters as changed by the first `decided` deliveries, or `None` if these change nothing."""
         changes = [change for change in self._changes if change[0] < decided]
-        if not changes:
+        if not changes and not self.beyond_limit(decided):
             return None
         letters = {letter.number: letter for letter in self._before.all}
         for _, number, letter in changes:

@@ -346,8 +346,12 @@ class Ledger:
         )
 
     async def begin_again(self, record: BatchRecord) -> BatchRecord:
-        """Restart a batch: discard its committed rounds, and return the new record."""
-        return await self._update(record, replace(record, rounds=0, counts={}, last_routable=0, attempt=""))
+        """Restart a batch: discard its committed rounds, and return the new record.
+
+        Raises `BatchRefusedError` if another driver has changed the batch.
+        """
+        wanted = replace(record, rounds=0, counts={}, last_routable=0, attempt="")
+        return await self._update(record, wanted, exactly=True)
 
     async def publish(self, record: BatchRecord) -> BatchRecord:
         """Mark a batch as published and immutable after its last round is committed. Raises as `commit_round` does."""
@@ -362,8 +366,13 @@ class Ledger:
             raise BatchRefusedError(f"Batch {batch_id} is published and cannot be abandoned.")
         return record
 
-    async def _update(self, record: BatchRecord, wanted: BatchRecord) -> BatchRecord:
-        """Store `wanted`, or return the stored record if it is as far along. Otherwise, raise `BatchRefusedError`."""
+    async def _update(
+        self, record: BatchRecord, wanted: BatchRecord, *, exactly: bool = False
+    ) -> BatchRecord:
+        """Store `wanted`, or return the stored record if it is as far along. Otherwise, raise `BatchRefusedError`.
+
+        `exactly`: raise also for a record that is further along.
+        """
         changed = replace(wanted, updated_at=self._now())
         operations = [Operation.replace(record.batch_id, record_properties(changed), record.etag)]
         if changed.is_finished:
@@ -373,6 +382,8 @@ class Ledger:
         except (RowChangedError, RowNotFoundError):
             current = await self.get(record.batch_id)
             has_come_as_far = current.rounds >= changed.rounds and current.is_finished >= changed.is_finished
+            if exactly:
+                has_come_as_far = changed == replace(current, etag=record.etag, updated_at=changed.updated_at)
             if not has_come_as_far or (
                 current.status is BatchStatus.ABANDONED and changed.status is not BatchStatus.ABANDONED
             ):

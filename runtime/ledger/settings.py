@@ -219,4 +219,6 @@ async def open_current(store: Store, name: str, *, make: bool = True) -> tuple[s
     """
     table = await store.table(name, make=make)
     settings = await TableSettings.of(table)
-    return (name, table) if settings.switched_to is None else await open_current(store, settings.switched_to)
+    if settings.switched_to is None:
+        return name, table
+    return await open_current(store, settings.switched_to, make=False)

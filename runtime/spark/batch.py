@@ -305,8 +305,13 @@ class Rounds:
                 f"recreate them: restore the files, and run the batch again with its id; or abandon it."
             )
         self.options.step(f"Outcomes in {damaged} were deleted or changed: running all rounds again")
+        # Listed before the restart: afterwards, another driver may commit the rounds again.
+        files = folders.committed()
         record = self.connection.run(self.ledger.begin_again(record))
-        folders.remove_rounds()
+        for folder, names in files:
+            for name in names:
+                folder.delete_file(name)
+            folder.delete_if_empty()
         return record
 
     def _has_next(self, record: BatchRecord) -> bool:

@@ -142,11 +142,13 @@ class BatchFolders:
                 return folder
         return None
 
-    def remove_rounds(self) -> None:
-        """Delete the committed rounds, but none of a batch with the same id that is in another store, or was pruned."""
-        for folder in (open_folder(self.round(number)) for number in range(self.record.rounds)):
-            if self._is_ours(folder.sizes()):
-                folder.delete()
+    def committed(self) -> list[tuple[Folder, Iterable[str]]]:
+        """Return the folder and file names of each committed round.
+
+        Leaves out the rounds of another batch with the same id, which is in another store, or was pruned.
+        """
+        folders = [open_folder(self.round(number)) for number in range(self.record.rounds)]
+        return [(folder, names) for folder in folders if self._is_ours(names := folder.sizes())]
 
     def _is_ours(self, names: Iterable[str]) -> bool:
         marks = (name for name in names if name.startswith(MARK))

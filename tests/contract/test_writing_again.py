@@ -164,6 +164,17 @@ def test_a_lost_write_has_an_unknown_outcome_unless_it_is_recognised(
     assert run(Stream.open(partition)).version == 2 + arrives
 
 
+def test_an_outcome_stays_unknown_if_the_store_answers_no_more(run, table, stream):
+    def fail(name, *_call):
+        if name == "transact" or watched.table.counts["transact"]:
+            raise StoreUnavailableError("the service is not there", outcome_unknown=name == "transact")
+
+    watched = disturbed(table, after=fail)
+    with pytest.raises(StoreUnavailableError) as raised:
+        run(Stream.write(watched, THREE, expected_version=2, idempotent=True))
+    assert raised.value.outcome_unknown
+
+
 def test_a_write_that_surely_did_not_take_place_is_not_looked_up(run, table, stream):
     def fail(name, *_call):
         if name == "transact":

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic, TopicPartition
 
 from tests.plugins.kafka import KafkaServer
+from tests.support.campaigns import wait_until
 from tests.support.logs import fire, start
 
 ROWS = [start(1, 40), fire(2, 45), fire(3, 40)]
@@ -65,8 +66,29 @@ class Topic:
         self.make(partitions)
 
 
+def is_whole(brokers: str, topic: str) -> bool:
+    """Return whether no record is hidden from `read_committed` by a transaction that lacks its end marker."""
+    ends = []
+    for level in ("read_uncommitted", "read_committed"):
+        reader = Consumer({"bootstrap.servers": brokers, "group.id": "reader", "isolation.level": level})
+        try:
+            partitions = reader.list_topics(topic, timeout=30).topics[topic].partitions
+            places = [TopicPartition(topic, number) for number in partitions]
+            ends.append([reader.get_watermark_offsets(each, timeout=10)[1] for each in places])
+        except KafkaException:  # a broker was killed before, and another one becomes the leader
+            return False
+        finally:
+            reader.close()
+    return ends[0] == ends[1]
+
+
 def committed(brokers: str, topic: str) -> list[Any]:
-    """Return the records of a topic that a reader with `read_committed` sees."""
+    """Return the records of a topic that a reader with `read_committed` sees, once all transactions have ended.
+
+    The brokers confirm a commit before its marker is in each partition.
+    """
+    if not wait_until(lambda: is_whole(brokers, topic), 60):
+        raise TimeoutError("An open transaction hides records.")
     settings = {"group.id": "reader", "enable.partition.eof": True, "isolation.level": "read_committed"}
     consumer = Consumer({"bootstrap.servers": brokers, "log_level": 0, **settings})
     try:
@@ -75,8 +97,7 @@ def committed(brokers: str, topic: str) -> list[Any]:
         found, ended = list[Any](), set[int | None]()  # after a change of the leader a partition ends again
         while len(ended) < len(partitions):
             record = consumer.poll(30)
-            if record is None:
-                raise TimeoutError("An open transaction hides records.")
+            assert record is not None
             if (error := record.error()) is None:
                 found.append(record)
             elif error.code() == KafkaError._PARTITION_EOF:

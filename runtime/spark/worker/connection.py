@@ -368,7 +368,7 @@ def open_current(
     settings = connection.run(TableSettings.of(connection.table))
     if settings.switched_to is None:
         return table_name, connection
-    return open_current(store_url, settings.switched_to, other, spark=spark)
+    return open_current(store_url, settings.switched_to, other, spark=spark, make=False)
 
 
 def reach(app: object, place: TablePlace, other: TablePlace | None = None) -> None:  # noqa: ARG001 - see below

@@ -17,6 +17,7 @@ from runtime.dead_letters import (
     letters_of_table,
     remove,
     row_key,
+    streams_with_letters,
 )
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext
@@ -265,6 +266,24 @@ def test_a_task_adds_no_more_than_its_limit_and_none_that_is_too_large_for_a_row
     # ... but a redrive keeps all that it refuses
     keep(table, *many, batch=BatchContext("redrive", is_redrive=True))
     assert len(found(table)) == 200
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS[:3])
+def test_rejections_beyond_the_limit_of_a_stream_are_counted(algorithm, monkeypatch):
+    monkeypatch.setattr(limits, "MAX_LETTERS", 1)
+    DAMAGED.update("abcd")
+    office = PostOffice(algorithm)
+    office.batch(parcel("a"), parcel("b"))
+    for name in "cd":
+        drive(office.processor().process(parcel(name)))
+
+    assert office.names() == ["a"]
+
+    async def counted():
+        return [each async for each in streams_with_letters(office.table, ALL)]
+
+    (found,) = drive(counted())
+    assert (found.waiting, found.beyond_limit) == (1, 3)
 
 
 @pytest.mark.parametrize(

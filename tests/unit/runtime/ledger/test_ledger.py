@@ -163,6 +163,22 @@ def test_of_two_drivers_that_commit_a_round_one_does_and_the_other_finds_it_done
     assert driver.commit(ours, 0) == driver.publish(ours) == last
 
 
+def test_a_batch_is_restarted_by_one_driver_only(driver: Driver):
+    ours = driver.commit(driver.begin(), 0, processed=3)
+    restarted = drive(driver.ledger.begin_again(ours))
+    assert (restarted.rounds, restarted.counts) == (0, {})
+    assert drive(driver.ledger.begin_again(ours)) == restarted  # as after a lost answer
+
+    for step in (
+        lambda: driver.decide(restarted, "a"),
+        lambda: driver.publish(driver.commit(driver.get(), 0)),
+    ):
+        further = step()
+        with pytest.raises(BatchRefusedError, match="is being run by another process"):
+            drive(driver.ledger.begin_again(ours))
+        assert driver.get() == further
+
+
 def test_a_driver_that_is_ahead_of_another_or_whose_batch_was_abandoned_is_refused(driver: Driver):
     ours = driver.commit(driver.begin(), 0)
     driver.clock.now += SECOND

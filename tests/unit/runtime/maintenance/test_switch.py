@@ -1,13 +1,14 @@
 """A switch decides by one conditional write; a fork copies one object."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eventstore import ConcurrencyConflictError, Operation, Store, Table, connect, drive
+from eventstore import ConcurrencyConflictError, Operation, Store, Table, TableNotFoundError, connect, drive
 from eventstore.backends.memory import MemoryTable
 from handlers import App
 from runtime import Envelope, Processor
@@ -81,6 +82,14 @@ def test_a_switched_table_is_used_by_name_and_refused_as_it_was(store: Store, wo
     with pytest.raises(UsageError, match="switched to second"):
         processed(world.table, world)
     processed(current, world)
+
+
+@pytest.mark.parametrize("make", [True, False])
+def test_a_table_that_was_switched_to_and_is_gone_is_not_made(store: Store, world: World, make: bool) -> None:
+    switched = replace(drive(TableSettings.of(world.table)), switched_to="gone")
+    drive(world.table.transact(LEDGER, [switched.operation()]))
+    with pytest.raises(TableNotFoundError, match="gone"):
+        drive(open_current(store, "first", make=make))
 
 
 def test_it_is_undone_by_switching_back_until_a_batch(store: Store, world: World) -> None:
