@@ -23,8 +23,8 @@ CEILINGS = {
     "product modules": 188,
     "import lines, % of product": 6.7,
     "modules with a single importer": 19,
-    "modules that runtime.spark.batch imports": 71,
-    "test lines": 63_054,
+    "modules that runtime.spark.batch imports": 70,
+    "test lines": 63_119,
     "make targets": 12,
     "extras": 9,
 }

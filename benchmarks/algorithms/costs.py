@@ -31,7 +31,8 @@ from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import id_key
 from runtime.messages.parsing import prepare
 from runtime.publishing import DeliverySettings
-from runtime.publishing.last_hop import End, IdempotentDelivery, Send, TableKeys
+from runtime.publishing.last_hop import IdempotentDelivery, Send, TableKeys
+from runtime.publishing.publisher import Result
 from samples.shooting_range.handlers import LeaderBoard, ShootingRange
 
 _CLEARLY_LESS = 0.75
@@ -180,8 +181,8 @@ def _growth(algorithm: AlgorithmName) -> Growth:
 
 PART = "deliveries"
 PROMISES = {
-    "at most once": (DeliverySettings(), End.FILTERED),
-    "at least once": (DeliverySettings(frozenset({"*"})), End.LOCKED),
+    "at most once": (DeliverySettings(), Result.FILTERED),
+    "at least once": (DeliverySettings(frozenset({"*"})), Result.LOCKED),
 }
 """The settings of each promise, and how a copy ends that comes while its message is being sent."""
 
@@ -196,14 +197,14 @@ class Post:
         self.table = MeteredTable()
         self._delivery = IdempotentDelivery(TableKeys(self.table), settings, clock=ticking_clock())
 
-    async def deliver(self, message_id: str, end: End, send: Send) -> int:
+    async def deliver(self, message_id: str, end: Result, send: Send) -> int:
         """Deliver a message and return the requests. Raises `DisagreementError` when that ends otherwise."""
         before = self.table.requests
         delivered = await self._delivery.deliver(_CUSTOMER, message_id, send)
         check_ends([delivered.end], end)
         return self.table.requests - before
 
-    async def copies(self, message_id: str, end: End) -> tuple[int, int, int]:
+    async def copies(self, message_id: str, end: Result) -> tuple[int, int, int]:
         """Return the requests for a message, for a copy of it while it is being sent, and for a copy after that."""
         beside = 0
 
@@ -211,8 +212,8 @@ class Post:
             nonlocal beside
             beside = await self.deliver(message_id, end, _send)
 
-        both = await self.deliver(message_id, End.SENT, send)
-        return both - beside, beside, await self.deliver(message_id, End.FILTERED, _send)
+        both = await self.deliver(message_id, Result.SENT, send)
+        return both - beside, beside, await self.deliver(message_id, Result.FILTERED, _send)
 
 
 def measure_deliveries() -> Grid:
@@ -223,7 +224,7 @@ def measure_deliveries() -> Grid:
     )
 
 
-def _requests(settings: DeliverySettings, end: End) -> list[str]:
+def _requests(settings: DeliverySettings, end: Result) -> list[str]:
     post = Post(settings)
     counted = [drive(post.copies(f"m-{number}", end)) for number in _MESSAGES]
     return [amount(fmean(column)) for column in zip(*counted, strict=True)]

@@ -26,9 +26,7 @@ _Limits = Mapping[str, Any]
 _LIMITS = ("ge", "gt", "le", "lt", "min_length", "max_length", "pattern", "max_digits", "decimal_places")
 _FIRST, _LAST = datetime(1900, 1, 1), datetime(2200, 1, 1)  # noqa: DTZ001 - as Hypothesis takes them
 _DAYS = timedelta(10_000)
-_MORE = (
-    3  # the members or characters above the minimum: enough to differ in order, few enough for large models
-)
+_MORE = 3  # members or characters above the minimum: enough to differ in order, few for large models
 _MOST_MESSAGES = 6
 
 

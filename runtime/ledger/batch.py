@@ -85,9 +85,7 @@ class BatchContext:
 
 _FORM = re.compile(r"(\d{1,18})|(\d{1,3}(?:\.\d{1,9})?)%")
 
-HELD_BACK_MARKER = (
-    "_held-back"  # an empty file in the folder of a batch that is held back, which Spark ignores
-)
+HELD_BACK_MARKER = "_held-back"  # an empty file in the folder of a batch that is held back; Spark ignores it
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +121,8 @@ class DeadLetterLimit:
 class Seen:
     """Facts about earlier deliveries of a stream in this batch. They affect how later deliveries are handled."""
 
-    delivered: Collection[IdKey] = (
-        frozenset()
-    )  # messages whose first delivery, which alone has outputs, was decided
+    delivered: Collection[IdKey] = frozenset()
+    """Messages whose first delivery was decided. Only the first delivery has outputs."""
     dead_letter: bool = False  # whether a delivery became a dead letter, which may hold back new messages
 
     def after(self, outcomes: Sequence[Outcome]) -> Seen:

@@ -32,9 +32,7 @@ from runtime.versions.properties import INT32, number, reading_row, rows_between
 
 STATE_BASED = "state-based"
 EPOCH = "epoch "  # the prefix of the input of a micro-batch
-REPROCESSING = (
-    "reprocessing of "  # the prefix of the input of a reprocessing, whose outputs are not published
-)
+REPROCESSING = "reprocessing of "  # the prefix of the input of a reprocessing, which publishes no outputs
 HIDDEN_EPOCHS = "_epochs"  # the folder in OUT that holds a micro-batch until readers may see it
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -16,9 +16,7 @@ from runtime.errors import UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions.properties import expect, reading_row, rows_between, text, written
 
-LEDGER = (
-    "_batches"  # the partition of the ledger. Keys of streams contain a hyphen, so no stream has this key.
-)
+LEDGER = "_batches"  # the partition of the ledger. Keys of streams contain a hyphen, so this is none.
 
 OF_TABLE = "!of-table"  # the row of the settings. It sorts between `!next` and `!open-…`.
 
@@ -63,9 +61,7 @@ class TableSettings:
     """The settings of a table."""
 
     owner: TableOwner | None = None
-    draw_key: bytes | None = field(
-        default=None, repr=False
-    )  # the secret of keyed draws; None: draws are plain
+    draw_key: bytes | None = field(default=None, repr=False)  # the secret of keyed draws; None: plain draws
     etag: str | None = None  # None: no settings are stored
     follows: str | None = None  # the table whose history this one reprocesses
     switched_to: str | None = None  # the table that took over

@@ -15,12 +15,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import unquote
-
-from pydantic import PositiveInt, TypeAdapter, ValidationError
 
 from eventstore import Operation, Row, RowError, StoreUnavailableError, Table, Value, connect, pages
 from eventstore.keys import escape
@@ -29,6 +27,7 @@ from runtime.algorithms.algorithm import NewId, fresh_id
 from runtime.clock import Clock, system_clock, to_datetime, to_microseconds
 from runtime.errors import MissingExtraError, StoredDataError, TargetError, TransientError, UsageError
 from runtime.messages.envelope import FIRST, LAST, IdKey, canonical, id_key, id_text, row_key
+from runtime.publishing.publisher import DEFAULT_CUSTOMER, DeliverySettings, Result
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions.properties import (
     error_location,
@@ -80,9 +79,7 @@ class Key(NamedTuple):
     state: KeyState
     holder: str  # the delivery that locked or sealed the key
     expires_at: int  # in microseconds since 1970 UTC
-    end: str | None = (
-        None  # the `End` of the delivery that sealed the key; None while it sends, or if it died
-    )
+    end: str | None = None  # the `Result` of the delivery that sealed the key; None if it has not ended
     why: str | None = None
     etag: str = ""
 
@@ -357,63 +354,10 @@ async def unended(url: str, table: str) -> list[tuple[str, str]]:
         return [each async for each in keys.unended()]
 
 
-AT_LEAST_ONCE = "AT_LEAST_ONCE_SENDING_CUSTOMERS"
-LOCK_LIMIT = ("TTL_LOCK_TIME_LIMIT_MS", "TTL_LOCK_TIME_LIMIT_MILLIS")
-TTL = "TTL_IDEMPOTENCY_PER_CUSTOMER_SEC"
-
-DEFAULT_CUSTOMER = "default"  # if no field names the customer
-
 Send = Callable[[], Awaitable[None]]  # sends the message, or raises
 
-_TTL = TypeAdapter(dict[str, PositiveInt])
 _MICROSECOND = timedelta(microseconds=1)
 _LONGEST_REASON = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class DeliverySettings:
-    """The guarantee for each customer, and the lifetime of keys."""
-
-    at_least_once: frozenset[str] = frozenset()
-    """Customers whose messages are sent at least once, or "*" for all. The default is at most once."""
-    lock_limit: timedelta = timedelta(minutes=2)
-    """The lifetime of a lock."""
-    ttl: Mapping[str, timedelta] = field(default_factory=dict)
-    """The lifetime of sealed keys by customer."""
-    default_ttl: timedelta = timedelta(hours=6)
-
-    @classmethod
-    def read(cls, variables: Mapping[str, str]) -> DeliverySettings:
-        """Parse the settings from environment variables. Raises `UsageError` for an invalid value."""
-        named = variables.get(AT_LEAST_ONCE, "").split(",")
-        limits = {name: variables[name] for name in LOCK_LIMIT if variables.get(name)}
-        if len(set(limits.values())) > 1:
-            raise UsageError(f"{' and '.join(limits)} contradict each other. Set only one of them.")
-        lock_limit = cls().lock_limit
-        for name, value in limits.items():
-            if not value.strip().isdecimal() or not int(value):
-                raise UsageError(
-                    f"{name} is {value!r}. Set it to a whole number of milliseconds, such as 120000 for two minutes."
-                )
-            lock_limit = timedelta(milliseconds=int(value))
-        try:
-            seconds = _TTL.validate_json(variables.get(TTL) or "{}", strict=True)
-        except ValidationError as error:
-            raise UsageError(
-                f"{TTL} is {variables[TTL]!r}. Set it to a JSON object of customer ids and seconds, such as "
-                f'{{"17": 3600, "default": 21600}}.'
-            ) from error
-        ttl = {customer: timedelta(seconds=each) for customer, each in seconds.items()}
-        default_ttl = ttl.pop(DEFAULT_CUSTOMER, cls().default_ttl)
-        at_least_once = frozenset(customer.strip() for customer in named if customer.strip())
-        return cls(at_least_once, lock_limit, ttl, default_ttl)
-
-    def is_at_least_once(self, customer: str) -> bool:
-        """Return whether messages to a customer are sent at least once."""
-        return "*" in self.at_least_once or customer in self.at_least_once
-
-    def ttl_of(self, customer: str) -> timedelta:
-        return self.ttl.get(customer, self.default_ttl)
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,25 +373,10 @@ class OutgoingMessage:
     batch_id: str = ""
 
 
-class End(StrEnum):
-    """How an attempt to send a message ended. Keys and records of outputs store this."""
-
-    SENT = "sent"
-    NOT_SENT = "not_sent"
-    UNKNOWN = "unknown"  # in doubt: it timed out, or the process died
-    FILTERED = "filtered"  # sent before, by another delivery or publication
-    LOCKED = "locked"  # another delivery is sending it
-
-    @property
-    def is_letter(self) -> bool:
-        """Whether the output becomes a dead letter."""
-        return self in {End.NOT_SENT, End.UNKNOWN}
-
-
 class Delivered(NamedTuple):
     """What an attempt to deliver a message returns: how the attempt ended, why, and when to redeliver the message."""
 
-    end: End
+    end: Result
     why: str | None = None
     try_again_at: int | None = None
     """If set, do not acknowledge the message. Redeliver it at this time (microseconds since 1970 UTC) or later."""
@@ -539,7 +468,7 @@ class IdempotentDelivery:
                     return taken
                 there = await self.keys.get(key)
                 if there is not None and there.expires_at > now:
-                    is_over = is_redrive and there.state is KeyState.SEALED and there.end != End.SENT
+                    is_over = is_redrive and there.state is KeyState.SEALED and there.end != Result.SENT
                     if there.holder == name or not is_over:
                         return there
 
@@ -551,14 +480,14 @@ class IdempotentDelivery:
             await send()
         except Exception as error:  # noqa: BLE001 - it is the sender's, and may raise anything
             # A message that timed out may have arrived.
-            end = End.UNKNOWN if isinstance(error, TimeoutError) else End.NOT_SENT
+            end = Result.UNKNOWN if isinstance(error, TimeoutError) else Result.NOT_SENT
             why = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
             return Delivered(end, why, self.clock() if self.is_transient(error) else None, error=error)
-        return Delivered(End.SENT)
+        return Delivered(Result.SENT)
 
     def found(self, other: Key) -> Delivered:
         """Return the result of a delivery that sent nothing, because `other` is the key of an earlier delivery."""
         if other.state is KeyState.SEALED:
-            return Delivered(End.FILTERED, "filtered by idempotency", found=other)
+            return Delivered(Result.FILTERED, "filtered by idempotency", found=other)
         # Not acknowledged: it would be lost if the holder of the lock crashed.
-        return Delivered(End.LOCKED, "Another delivery of it is under way.", other.expires_at, other)
+        return Delivered(Result.LOCKED, "Another delivery of it is under way.", other.expires_at, other)

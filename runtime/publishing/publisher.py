@@ -13,10 +13,11 @@ from functools import partial, wraps
 from itertools import groupby
 from typing import Any, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
-from runtime.errors import TargetError, TargetUnavailableError
+from pydantic import PositiveInt, TypeAdapter, ValidationError
+
+from runtime.errors import TargetError, TargetUnavailableError, UsageError
 from runtime.messages.outcome import Maker
 from runtime.options import check_fields, option
-from runtime.publishing.last_hop import DeliverySettings, End
 from runtime.retries import Pace, first_error, until_available
 
 
@@ -57,7 +58,19 @@ class SliceName(NamedTuple):
         return f"{self.publication}-{self.number:06}"
 
 
-Result = End  # the result of an output is never `LOCKED`
+class Result(StrEnum):
+    """How an attempt to send a message ended. Keys and records of outputs store this."""
+
+    SENT = "sent"
+    NOT_SENT = "not_sent"
+    UNKNOWN = "unknown"  # in doubt: it timed out, or the process died
+    FILTERED = "filtered"  # sent before, by another delivery or publication
+    LOCKED = "locked"  # another delivery is sending it
+
+    @property
+    def is_letter(self) -> bool:
+        """Whether the output becomes a dead letter."""
+        return self in {Result.NOT_SENT, Result.UNKNOWN}
 
 
 class Record(NamedTuple):
@@ -210,6 +223,61 @@ class PublishOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+AT_LEAST_ONCE = "AT_LEAST_ONCE_SENDING_CUSTOMERS"
+LOCK_LIMIT = ("TTL_LOCK_TIME_LIMIT_MS", "TTL_LOCK_TIME_LIMIT_MILLIS")
+TTL = "TTL_IDEMPOTENCY_PER_CUSTOMER_SEC"
+
+DEFAULT_CUSTOMER = "default"  # if no field names the customer
+_TTL = TypeAdapter(dict[str, PositiveInt])
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverySettings:
+    """The guarantee for each customer, and the lifetime of keys."""
+
+    at_least_once: frozenset[str] = frozenset()
+    """Customers whose messages are sent at least once, or "*" for all. The default is at most once."""
+    lock_limit: timedelta = timedelta(minutes=2)
+    """The lifetime of a lock."""
+    ttl: Mapping[str, timedelta] = field(default_factory=dict)
+    """The lifetime of sealed keys by customer."""
+    default_ttl: timedelta = timedelta(hours=6)
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str]) -> DeliverySettings:
+        """Parse the settings from environment variables. Raises `UsageError` for an invalid value."""
+        named = variables.get(AT_LEAST_ONCE, "").split(",")
+        limits = {name: variables[name] for name in LOCK_LIMIT if variables.get(name)}
+        if len(set(limits.values())) > 1:
+            raise UsageError(f"{' and '.join(limits)} contradict each other. Set only one of them.")
+        lock_limit = cls().lock_limit
+        for name, value in limits.items():
+            if not value.strip().isdecimal() or not int(value):
+                raise UsageError(
+                    f"{name} is {value!r}. Set it to a whole number of milliseconds, such as 120000 for two minutes."
+                )
+            lock_limit = timedelta(milliseconds=int(value))
+        try:
+            seconds = _TTL.validate_json(variables.get(TTL) or "{}", strict=True)
+        except ValidationError as error:
+            raise UsageError(
+                f"{TTL} is {variables[TTL]!r}. Set it to a JSON object of customer ids and seconds, such as "
+                f'{{"17": 3600, "default": 21600}}.'
+            ) from error
+        ttl = {customer: timedelta(seconds=each) for customer, each in seconds.items()}
+        default_ttl = ttl.pop(DEFAULT_CUSTOMER, cls().default_ttl)
+        at_least_once = frozenset(customer.strip() for customer in named if customer.strip())
+        return cls(at_least_once, lock_limit, ttl, default_ttl)
+
+    def is_at_least_once(self, customer: str) -> bool:
+        """Return whether messages to a customer are sent at least once."""
+        return "*" in self.at_least_once or customer in self.at_least_once
+
+    def ttl_of(self, customer: str) -> timedelta:
+        """Return the lifetime of sealed keys of a customer."""
+        return self.ttl.get(customer, self.default_ttl)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,9 +52,7 @@ class Received:
     stage: Stage = Stage.WAITING
     unfinished: int = 0  # the number of handlers that have not finished the message
     outputs: list[CommittedOutput] = field(default_factory=list)
-    letters: list[CommittedOutput] = field(
-        default_factory=list
-    )  # dead letters, of the handlers that rejected it
+    letters: list[CommittedOutput] = field(default_factory=list)  # one for each handler that rejected it
 
     @property
     def is_lost(self) -> bool:
@@ -68,14 +66,11 @@ class Lane:
 
     name: str
     base: int = 0  # deliveries before this offset are acknowledged
-    waiting: dict[int, Received] = field(
-        default_factory=dict
-    )  # unacknowledged deliveries, by offset in order
+    waiting: dict[int, Received] = field(default_factory=dict)  # not acknowledged, by offset in order
     newest: int = -1  # the largest offset that was read
     is_lost: bool = False
-    end: Callable[[], int | None] = lambda: (
-        None
-    )  # returns the offset after the partition's last message, if known
+    end: Callable[[], int | None] = lambda: None
+    """Returns the offset after the partition's last message, if known."""
 
     def finished(self, most: int) -> list[Received]:
         """Return up to `most` deliveries that may be acknowledged, that is, those before the first unfinished one."""

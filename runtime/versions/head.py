@@ -35,9 +35,7 @@ _KINDS: Final = (_INT, (str, None), _INT, (int, None), (bool,), _INT, (bytes,), 
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"  # the magic number of compressed data. No msgpack array begins with it.
 
 _RAW_BYTES = 512  # a segment up to this size is not compressed
-_RAW_TAIL_BYTES = (
-    1536  # nor a tail up to this size: SQLite compresses its row, with a dictionary of similar rows
-)
+_RAW_TAIL_BYTES = 1536  # nor a tail up to this size. SQLite compresses its row with a dictionary.
 
 _IDS = 6  # the index of `ids` among the fields
 

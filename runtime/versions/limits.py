@@ -7,9 +7,7 @@ from runtime.messages.sizes import KIB, MIB
 
 # Two states and their context fit the row of a run.
 MAX_STATE_BYTES = 320 * KIB  # of an encoded state
-MAX_HEAD_STATE_BYTES = (
-    32 * KIB
-)  # of an encoded state in the header. A larger one is read from the newest run.
+MAX_HEAD_STATE_BYTES = 32 * KIB  # of one in the header. A larger state is read from the newest run.
 
 # What one commit adds to the tail. A larger commit becomes a run at once.
 MAX_SEGMENT_VERSIONS = 400
@@ -32,14 +30,10 @@ HASH_BYTES = 4
 # The encoded size of the index row into which new runs are merged: hashes and ends of runs.
 _INDEX_BYTES = 2 * MAX_INDEX_HASHES * HASH_BYTES * 4 // 3
 
-MAX_TRANSACTION_BYTES = (
-    4 * MIB - 256 * KIB - _INDEX_BYTES
-)  # of encoded runs. The rest is for header, tail and index.
+MAX_TRANSACTION_BYTES = 4 * MIB - 256 * KIB - _INDEX_BYTES  # of runs; the rest: header, tail and index
 MAX_TRANSACTION_RUNS = 48
 MAX_TRANSACTION_RAW_BYTES = 64 * MIB  # of unsaved versions in memory, before compression
-ROW_OVERHEAD = (
-    12 * KIB
-)  # the estimated size of a row without values: its key, twice and escaped, and property names
+ROW_OVERHEAD = 12 * KIB  # the estimated size of a row without values: its key, twice, and property names
 
 # New documents after which a transaction is committed: their number and total size.
 MAX_TRANSACTION_DOCUMENTS = 256

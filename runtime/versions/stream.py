@@ -86,9 +86,7 @@ class History(NamedTuple):
     head: Head  # as stored, in the recorded schema version
     index_rows: Sequence[IndexRow] = ()
     found: LoadedVersions = LoadedVersions()
-    appended: Mapping[IdKey, Version] = MappingProxyType(
-        {}
-    )  # since the load, if more copies of their messages wait
+    appended: Mapping[IdKey, Version] = MappingProxyType({})  # since the load, if copies of messages wait
     letters: Letters = NO_LETTERS
     newest: NewestState = NewestState()  # empty if the stream was loaded without its state
 

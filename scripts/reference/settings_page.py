@@ -10,7 +10,7 @@ from runtime.batch_options import STORE_VARIABLE, TABLE_VARIABLE
 from runtime.cli.application import application
 from runtime.cli.failures import DEFAULT as LOG_FILE
 from runtime.cli.project import TARGETS, schema
-from runtime.publishing import last_hop as deliveries
+from runtime.publishing import publisher as deliveries
 from runtime.spark.session import SETTINGS
 from scripts.reference.markdown import code, page, table
 

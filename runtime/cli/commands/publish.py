@@ -27,8 +27,8 @@ from runtime.clock import system_clock
 from runtime.errors import BatchRefusedError, OutcomesMissingError, TargetError, UsageError
 from runtime.ledger.ledger import Ledger
 from runtime.options import REQUIRED, flag, option, option_of, resolved
-from runtime.publishing.last_hop import AT_LEAST_ONCE, DeliverySettings, unended
-from runtime.publishing.publisher import PublishOptions, TargetOptions
+from runtime.publishing.last_hop import unended
+from runtime.publishing.publisher import AT_LEAST_ONCE, DeliverySettings, PublishOptions, TargetOptions
 from runtime.telemetry import Metrics, has_meters
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from runtime import errors
 from runtime.algorithms.algorithm import fresh_id
 from runtime.clock import system_clock
 from runtime.publishing import last_hop, publisher
-from runtime.publishing.last_hop import Delivered, End, OutgoingMessage
-from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName, TargetOptions
+from runtime.publishing.last_hop import Delivered, OutgoingMessage
+from runtime.publishing.publisher import CommittedOutput, Promise, Record, Result, SliceName, TargetOptions
 
 _FAILURES = 5  # stop after this many failures in a row, before many outputs are lost
 
@@ -64,7 +64,7 @@ class FunctionTarget(publisher.OneByOneTarget):
     def message_of(self, output: CommittedOutput) -> OutgoingMessage:
         """Return the argument of the function. Raises `ValueError` if the body has no valid customer."""
         try:
-            body, customer = json.loads(output.body), last_hop.DEFAULT_CUSTOMER
+            body, customer = json.loads(output.body), publisher.DEFAULT_CUSTOMER
         except RecursionError as error:
             raise ValueError("Its body is nested too deeply.") from error
         if self.options.customer is not None:
@@ -120,7 +120,7 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
             return Record.of(output, str(error))
         while True:
             delivered = await self.target.in_turn(partial(self._deliver, message))
-            if delivered.end is not End.LOCKED:
+            if delivered.end is not Result.LOCKED:
                 break
             await asyncio.sleep(max((delivered.try_again_at or 0) - system_clock(), 0) / 10**6 + 0.001)
         self._count(delivered)
@@ -128,11 +128,11 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
             last = delivered.error
             asked = last.retry_after if isinstance(last, errors.TransientError) else None
             raise errors.TargetUnavailableError(delivered.why or "", asked)
-        result: End = delivered.end
+        result: Result = delivered.end
         why, found = delivered.why, delivered.found
         if found is not None and found.holder.startswith(self._prefix):
             died = "The process died while sending it: it is unknown whether it was sent."
-            result, why = (End(found.end), found.why) if found.end else (End.UNKNOWN, died)
+            result, why = (Result(found.end), found.why) if found.end else (Result.UNKNOWN, died)
         return Record.of(output, why or "", result, message.customer)
 
     async def _deliver(self, message: OutgoingMessage) -> Delivered:
@@ -154,7 +154,7 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         Raises `TargetError` if there are too many.
         """
         error = delivered.error
-        if delivered.end is End.SENT or isinstance(error, errors.PermanentError):
+        if delivered.end is Result.SENT or isinstance(error, errors.PermanentError):
             self.target.failures = 0
         elif error is not None and delivered.is_done:
             self.target.failures += 1

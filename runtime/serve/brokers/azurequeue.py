@@ -178,9 +178,8 @@ class AzureQueueSource:
         async with self._requests, lease.lock:
             if lease in self._leases:
                 seconds = self._visibility
-                with suppress(
-                    AzureError
-                ):  # a later renewal succeeds in time, or the message is received again
+                # A later renewal succeeds in time, or the message is received again.
+                with suppress(AzureError):
                     renewed = await self._client.update_message(lease.message, visibility_timeout=seconds)
                     lease.message.pop_receipt = renewed.pop_receipt
 

@@ -18,8 +18,6 @@ from redis.asyncio import Redis
 from eventstore import ANY_ETAG, Operation, Row, StoreUnavailableError, Verb
 from runtime.publishing.last_hop import (
     DeliveryKey,
-    DeliverySettings,
-    End,
     IdempotentDelivery,
     Key,
     Keys,
@@ -28,6 +26,7 @@ from runtime.publishing.last_hop import (
     TableKeys,
     read_key,
 )
+from runtime.publishing.publisher import DeliverySettings, Result
 from tests.model.book import Handled
 from tests.model.calls import REDIS, SteppedTable, publish
 from tests.model.contents import Rows, Snapshot
@@ -151,14 +150,14 @@ def _sent_twice(view: View) -> str | None:
 def _neither(view: View) -> str | None:
     """Say that all is done, and it was not sent, nor does the key say why."""
     key = _key(view.snapshot)
-    if not view.is_quiescent or view.facts.published or (key is not None and key.end == End.NOT_SENT):
+    if not view.is_quiescent or view.facts.published or (key is not None and key.end == Result.NOT_SENT):
         return None
     return "it was not sent, and nothing says so"
 
 
 def _unrecorded(view: View) -> str | None:
     """Say that the delivery that sealed the key was acknowledged, and the key does not say how it ended."""
-    ends = {end for done in view.facts.done for end in done.result.statuses} - {End.FILTERED.value}
+    ends = {end for done in view.facts.done for end in done.result.statuses} - {Result.FILTERED.value}
     key = _key(view.snapshot)
     said = None if key is None else key.end
     return None if not ends or said in ends else f"the key does not say {min(ends)}, but {said or 'nothing'}"

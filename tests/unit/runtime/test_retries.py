@@ -17,7 +17,8 @@ from runtime.algorithms.state_based.replay import Verifier
 from runtime.algorithms.state_based.truncation import DAY, TruncationChoices, truncate_stream
 from runtime.ledger.batch import OpenBatches
 from runtime.messages.parsing import Prepared, prepare
-from runtime.publishing.last_hop import End, IdempotentDelivery, TableKeys
+from runtime.publishing.last_hop import IdempotentDelivery, TableKeys
+from runtime.publishing.publisher import Result
 from runtime.retries import RetryPolicy
 from tests.support.network_store import NetworkStore
 from tests.unit.runtime import diary
@@ -122,7 +123,7 @@ async def send_to_a_customer(table: Table) -> None:
     async def send() -> None: ...
 
     delivered = await IdempotentDelivery(TableKeys(table), retries=POLICY).deliver("c", "a", send)
-    assert delivered.end is End.SENT
+    assert delivered.end is Result.SENT
 
 
 @pytest.mark.parametrize("work", [process, use_an_outbox_alone, send_to_a_customer, verify, truncate])

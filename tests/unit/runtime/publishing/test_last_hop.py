@@ -9,7 +9,8 @@ import pytest
 from eventstore import InterceptedTable, drive
 from runtime import UsageError
 from runtime.publishing import DeliverySettings
-from runtime.publishing.last_hop import Delivered, DeliveryKey, End, IdempotentDelivery, TableKeys
+from runtime.publishing.last_hop import Delivered, DeliveryKey, IdempotentDelivery, TableKeys
+from runtime.publishing.publisher import Result
 from tests.unit.runtime.accidents import CrashError, crash
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
@@ -45,7 +46,7 @@ def test_a_message_is_sent_once_and_its_copy_is_filtered(settings):
     copy = post.deliver("{7d4448409dc011d1b2455ffdce74fad2}")
     assert (post.table.counts["transact"], post.table.counts["get"]) == (3, 1)
 
-    assert (first.end, copy.end, post.sent) == (End.SENT, End.FILTERED, 1)
+    assert (first.end, copy.end, post.sent) == (Result.SENT, Result.FILTERED, 1)
     assert copy.why == "filtered by idempotency"
     assert first.is_done
     assert copy.is_done
@@ -56,9 +57,9 @@ def test_a_key_expires_after_the_ttl_of_its_customer_and_can_be_deleted(settings
     post = Post(settings)
     post.deliver()
     post.clock.now += 6 * HOUR - 1
-    assert post.deliver().end is End.FILTERED
+    assert post.deliver().end is Result.FILTERED
     post.clock.now += 1
-    assert post.deliver().end is End.SENT
+    assert post.deliver().end is Result.SENT
 
     post.clock.now += 6 * HOUR
     post.deliver("m-2")
@@ -77,11 +78,11 @@ def test_a_copy_that_finds_a_lock_is_tried_again_after_its_expiry():
         post.deliver(send=die)
 
     for early in (post.deliver(), post.deliver(is_redrive=True)):
-        assert (early.end, early.is_done, post.sent) == (End.LOCKED, False, 0)
+        assert (early.end, early.is_done, post.sent) == (Result.LOCKED, False, 0)
         assert early.try_again_at == post.clock.now + 120 * SECOND
 
     post.clock.now += 120 * SECOND
-    assert post.deliver().end is End.SENT
+    assert post.deliver().end is Result.SENT
     stored = drive(post.keys.get(DeliveryKey.of(CUSTOMER, "m-1")))
     assert stored is not None
     assert stored.end == "sent"
@@ -97,7 +98,7 @@ def test_at_least_once_an_error_that_passes_unlocks_the_key(settings, end):
     delivered = post.deliver(send=fail)
     stored = drive(post.keys.get(DeliveryKey.of(CUSTOMER, "m-1")))
 
-    assert (delivered.end, delivered.why) == (End.NOT_SENT, "ConnectionError: no line")
+    assert (delivered.end, delivered.why) == (Result.NOT_SENT, "ConnectionError: no line")
     assert delivered.try_again_at == (post.clock.now if end == "unlocked" else None)
     assert ("unlocked" if stored is None else stored.end) == end
 
