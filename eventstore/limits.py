@@ -239,9 +239,9 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 
 
 def _check_of_subclass(name: str, value: object) -> _Check | None:
-    """Return a check that converts `value` to the stored type that its class extends, or None if `value` is None.
+    """Return a check that first converts a value to the stored type that the class of `value` extends. None: no check.
 
-    Raises `ValueError` if the conversion would lose information, and `TypeError` if no table stores such a value.
+    Raises `ValueError` if converting `value` would lose information, and `TypeError` if no table stores such a value.
     """
     if value is None:
         return None

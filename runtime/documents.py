@@ -344,7 +344,7 @@ class Documents:
             raise
 
     async def register(self, drafts: Drafts) -> Registration:
-        """Register an attempt and its documents durably. Costs one request."""
+        """Durably register an attempt to commit a version, and the names of its documents. Costs one request."""
         names = [document.reference.name for document in drafts.documents]
         registration = Registration(drafts.key, drafts.attempt, names, self.clock(), drafts.batch)
         row = Operation.insert(PREFIX + drafts.attempt, registration.properties())
@@ -359,7 +359,7 @@ class Documents:
             await self.store.prepare(document.reference, document.content)
 
     async def commit_registered(self, registered: Registration, commit: Commit[T]) -> T:
-        """Commit a version and delete its registration. Raises `ConcurrencyConflictError` if that was given up."""
+        """Commit a version and delete its registration. Raises `ConcurrencyConflictError` if a sweep abandoned it."""
         try:
             return await commit([registered.taken_out()])
         except IncludeConflictError as error:

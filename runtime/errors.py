@@ -133,7 +133,7 @@ class TargetUnavailableError(TargetError, _RetryAfter):
 
 
 class SendError(RuntimeFailure):
-    """Base of the errors of a sender that did not send a message."""
+    """Base class of the errors that a sender raises when it has not sent a message."""
 
 
 class TransientError(SendError, _RetryAfter):

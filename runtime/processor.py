@@ -155,9 +155,9 @@ class Processor:
         return await issue(self._tokens, message, choice.handlers_of(self._app, message.type))
 
     async def flush(self) -> int:
-        """End all periods of `acknowledge_every`, when the consumer stops. Costs two requests.
+        """End all open periods of `acknowledge_every`. Call this when the consumer stops. Costs two requests.
 
-        Returns the number of periods that stay open, because messages of the period are in progress or failed (see
+        Returns the number of periods that stay open because some of their messages are in progress or failed (see
         `consistent batches`). No-op without `acknowledge_every`.
         """
         return 0 if self._consumer_batches is None else await self._consumer_batches.flush()
@@ -217,9 +217,9 @@ class Processor:
         return await self._kept(outcome, redrive_beside)
 
     async def _kept(self, outcome: Outcome, redrive_beside: OpenBatches | None) -> Outcome:
-        """Count and return an outcome. Stores it if it is a dead letter without a stream.
+        """Count and return an outcome. If it is a dead letter without a stream, also store it.
 
-        `redrive_beside` has the open batches of a redrive. Without a redrive, it is None.
+        `redrive_beside`: in a redrive, the open batches of the table, otherwise None.
         """
         self._metrics.handled([outcome])
         if outcome.is_dead_letter and not has_stream(outcome):

@@ -74,7 +74,7 @@ def command_on(command: str, states: TablePlace, *more: str) -> str:
 
 @contextmanager
 def resumable(batch_id: str, states: TablePlace) -> Iterator[None]:
-    """Context manager. If the batch fails, adds the commands to resume or to abandon it to the error text."""
+    """Context manager. If the batch fails, appends to the error text the commands that resume or abandon it."""
     try:
         yield
     except BatchHeldBackError as error:

@@ -109,7 +109,7 @@ async def existing(table: Table, scope: Scope) -> Scope:
 
 
 class Policies:
-    """Reads and changes the policies of one table."""
+    """Reads and changes the policies of a table: the retention rules and holds that are stored in the table."""
 
     def __init__(self, table: Table, clock: Clock, retries: RetryPolicy | None = None) -> None:
         self._table = table

@@ -100,7 +100,7 @@ class Keys(Protocol):
         """Return the stored key, even if it has expired, or None if no key is stored."""
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
-        """Durably insert `new`, or replace `over` with it. Return the stored key, or None if another key is stored."""
+        """Durably store `new` if the stored key is `over` (None: no key). Return `new` as stored, or None if not."""
 
     async def delete(self, key: DeliveryKey, found: Key) -> None:
         """Delete a key, unless it has changed since it was read."""

@@ -235,7 +235,7 @@ _TTL = TypeAdapter(dict[str, PositiveInt])
 
 @dataclass(frozen=True, slots=True)
 class DeliverySettings:
-    """The guarantee for each customer, and the lifetime of keys."""
+    """How often each customer receives a message, at least or at most once, and the lifetime of delivery keys."""
 
     at_least_once: frozenset[str] = frozenset()
     """Customers whose messages are sent at least once, or "*" for all. The default is at most once."""

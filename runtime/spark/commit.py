@@ -145,7 +145,7 @@ class BatchFolders:
     def committed(self) -> list[tuple[Folder, Iterable[str]]]:
         """Return the folder and file names of each committed round.
 
-        Leaves out the rounds of another batch with the same id, which is in another store, or was pruned.
+        Leaves out rounds of a different batch with the same id, which another store records or whose record was pruned.
         """
         folders = [open_folder(self.round(number)) for number in range(self.record.rounds)]
         return [(folder, names) for folder in folders if self._is_ours(names := folder.sizes())]
@@ -218,7 +218,7 @@ class BatchFolders:
 def _move(
     source: Folder, target: Folder, there: Mapping[str, int], sizes: Mapping[str, int], mark: str
 ) -> None:
-    """Gather the files of an attempt in a folder to which no late task writes, then move that folder atomically.
+    """Gather the files of an attempt in a subfolder of `source`, and move the subfolder to `target` atomically.
 
     `there`: the sizes of the files in `target`. `sizes`: those of the attempt. `mark`: the file that marks completion.
     """

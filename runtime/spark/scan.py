@@ -43,7 +43,7 @@ Job = Callable[[Connection, Iterable[KeyRange]], Documents]
 
 @dataclass(frozen=True)
 class Task:
-    """A job with the tables that it scans."""
+    """What a Spark task executes: a job of this library, and the tables that it scans."""
 
     job: Job
     place: TablePlace = field(repr=False)
@@ -80,13 +80,14 @@ def scan(
     *,
     prefix: str = "",
 ) -> None:
-    """Call `function` for ranges of stream and entity keys on workers, `merge` here with each result's `document()`.
+    """Call `function` on workers for key ranges of streams and entities, and `merge` here with each `document()`.
 
-    There are four ranges per core, with about the same number of objects. Splitting costs two requests for every 1,000
-    objects. `prefix`: only scan keys that begin with it.
+    There are four ranges per core, with about the same number of objects, only those whose key begins with `prefix`.
+    Splitting costs two requests for every 1,000 objects.
 
-    Raises `UsageError` if workers would not see the same store, `TableNotFoundError` for a missing table,
-    `BatchFailedError` if Spark fails, and in the end `StoredDataError` for a corrupt stream, unless `collecting`.
+    Raises `UsageError` if workers would not see the same store, `TableNotFoundError` for a missing table, and
+    `BatchFailedError` if Spark fails. Raises `StoredDataError` for a corrupt stream after all ranges, or collects it
+    for an enclosing `collecting` block.
     """
 
     def document(connection: Connection, keys: KeyRange) -> object:

@@ -133,7 +133,7 @@ class StateColumns:
     type: pa.DataType = TEXT
 
     def read(self, schema: int | None, states: Sequence[bytes | None]) -> Sequence[Any]:  # noqa: ARG002 - of models
-        """Convert encoded states of one schema version. `None` stays `None`."""
+        """Return the value of the column for each state of one schema version. `None` stays `None`."""
         return states
 
 
@@ -153,7 +153,7 @@ class ModelColumns(StateColumns):
             raise UsageError(f"{self._name} has no fields that could be columns. Omit the app to read JSON.")
 
     def read(self, schema: int | None, states: Sequence[bytes | None]) -> Sequence[Any]:
-        """Convert states of one schema version. Raises `StoredDataError` for a state that the model rejects."""
+        """Return the structs as dicts, as the base class does. Raises `StoredDataError` for an invalid state."""
         values: list[Any] = []
         last: bytes | None = None
         for state in states:

@@ -425,7 +425,7 @@ class _Stream:
     def _report_all(
         self, steps: Sequence[_Step], made: Sequence[_Made], same: Sequence[bool], outcomes: Outcomes
     ) -> None:
-        """Add the outcomes of steps. `made`, `same` and `outcomes` have an element for each step with a message."""
+        """Report the outcome of each step. `made`, `same` and `outcomes` are aligned with the steps with a message."""
         at = 0
         for step in steps:
             if step.position is None:

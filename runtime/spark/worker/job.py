@@ -106,7 +106,7 @@ class _Stretch(NamedTuple):
 
 
 def groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
-    """Cut the sorted rows of a partition into groups."""
+    """Yield a group for each run of rows of one handler and business id. `batches` must be sorted by these."""
     return (each for each in cut(batches, 0) if isinstance(each, Group))
 
 
