@@ -331,16 +331,29 @@ async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> i
     async for stream in streams_with_letters(table, selection):
         if stream.waiting:
             with stored.one_of_many(table, stream.key):
-                count += await until_undisturbed(retries, partial(_give_up, table, stream, selection))
+                give_up = partial(_give_up, table, stream, selection, set())
+                count += await until_undisturbed(retries, give_up)
     async for found in letters_of_table(table, selection):
         if found.row is not None and found.etag is not None:
-            count += await until_undisturbed(retries, partial(remove, table, found.row, found.etag))
+            first, again = (partial(each, table, found.row, found.etag) for each in (remove, _remove_again))
+            count += await until_undisturbed(retries, again, first=first)
     return count
 
 
-async def _give_up(table: Table, stream: StreamLetters, selection: Selection) -> int:
+async def _remove_again(table: Table, row: str, etag: str) -> bool:
+    """Delete a dead letter without a stream after an attempt without an answer. Return whether it is gone."""
+    return await remove(table, row, etag) or await table.get(PARTITION, row) is None
+
+
+async def _give_up(table: Table, stream: StreamLetters, selection: Selection, chosen: set[int]) -> int:
+    """Discard dead letters of a stream. Return the number of discarded ones in `chosen`, which all attempts add to."""
     handler, _, business_id = stream.key.partition("-")
-    is_selected = partial(selection.takes, handler)
+
+    def is_selected(letter: Letter) -> bool:
+        if is_taken := selection.takes(handler, letter):
+            chosen.add(letter.number)
+        return is_taken
+
     if stream.is_entity:
         row = await table.get(stream.key, ENTITY)
         if row is None:
@@ -350,7 +363,7 @@ async def _give_up(table: Table, stream: StreamLetters, selection: Selection) ->
         if count:
             entity = replace(entity, waiting=entity.waiting.after(letters, 0), refused=letters)
             await store_entity(table, entity)
-        return count
+        return _discarded(letters, chosen)
     history = await find_versions(table, handler, business_id, ())
     if history is None:
         return 0
@@ -358,7 +371,11 @@ async def _give_up(table: Table, stream: StreamLetters, selection: Selection) ->
     if count:
         head = history.head._replace(waiting=history.head.waiting.after(letters, 0))
         await append(history, StreamUpdate(head, letters=letters))
-    return count
+    return _discarded(letters, chosen)
+
+
+def _discarded(letters: Sequence[Letter], chosen: Collection[int]) -> int:
+    return sum(each.number in chosen and not each.waits for each in letters)
 
 
 Line = Mapping[str, Any]  # a letter as JSON, for an export that is edited and redriven
