@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from eventstore import InterceptedTable, drive
+from eventstore import InterceptedTable, Operation, drive
 from runtime import Envelope, Processor
 from runtime.algorithms.choice import AlgorithmName, published_by_nobody
 from runtime.dead_letters import (
@@ -22,6 +22,7 @@ from runtime.dead_letters import (
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
+from runtime.maintenance.forget import Tables, forget
 from runtime.messages.envelope import canonical
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.versions import limits
@@ -403,6 +404,30 @@ def test_both_mended_in_one_redrive_end_alike_in_all_attempts(of_one_id, mended,
         assert ends(of_one_id.attempt_redrive(9, chosen)) == ended
         assert bodies(of_one_id) == left
     assert of_one_id.state() == state
+
+
+@pytest.mark.parametrize("between", ["nothing", "old code", "forgetting"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS[:3])
+def test_a_redrive_that_resumes_leaves_the_letters_that_came_after_its_own(algorithm: AlgorithmName, between):
+    office = PostOffice(algorithm)
+    DAMAGED.update("ax")
+    drive(office.processor().process(parcel("a")))
+    redriven = [(found, None) for found in office.letters()]
+    if between == "old code":
+        ((place, stored),) = [each for each in rows(office.table).items() if "LastLetter" in each[1]]
+        before = {name: value for name, value in stored.items() if name != "LastLetter"}
+        drive(office.table.transact(place[0], [Operation.replace(place[1], before)]))
+    DAMAGED.remove("a")
+    assert ends(office.attempt_redrive(9, redriven)) == ["processed"]
+    if between == "forgetting":
+        tables = Tables(*[office.table] * 3)
+        drive(forget(tables, "Boxes", "b", NOW, restart=True, retries=PATIENCE))
+    drive(office.processor().process(parcel("x", enqueued_at=NOW + 1)))
+
+    office.attempt_redrive(9, redriven)
+
+    first, *_ = office.letters()
+    assert (first.name, first.letter.message_id) == ("2", "x")
 
 
 @pytest.mark.parametrize("disturbance", [crash, lose_answer])
