@@ -2,10 +2,12 @@
 
 import json
 from contextlib import suppress
+from random import Random
 
 import pytest
 
 from eventstore import InterceptedTable, Operation, drive
+from eventstore import limits as store_limits
 from runtime import Envelope, Processor
 from runtime.algorithms.choice import AlgorithmName, published_by_nobody
 from runtime.dead_letters import (
@@ -267,6 +269,19 @@ def test_a_task_adds_no_more_than_its_limit_and_none_that_is_too_large_for_a_row
     # ... but a redrive keeps all that it refuses
     keep(table, *many, batch=BatchContext("redrive", is_redrive=True))
     assert len(found(table)) == 200
+
+
+def test_letters_and_versions_that_do_not_fit_one_transaction_together_are_stored_in_several(monkeypatch):
+    monkeypatch.setattr(store_limits, "SURELY_SMALL_BYTES", 0)
+    monkeypatch.setattr(store_limits, "MAX_TRANSACTION_BYTES", 24_000)
+    office, texts = PostOffice(), [Random(number).randbytes(800).hex() for number in range(10)]
+    DAMAGED.update(texts[::2])
+
+    outcomes = office.batch(*[parcel(text)._replace(message_id=text[:9]) for text in texts])
+
+    assert ends(outcomes) == ["handler_error", "processed"] * 5
+    assert office.names() == [text[:9] for text in texts[::2]]
+    assert office.state() == texts[1::2]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS[:3])
