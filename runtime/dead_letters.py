@@ -361,7 +361,7 @@ async def _give_up(table: Table, stream: StreamLetters, selection: Selection, ch
         entity = await with_letters(table, read_entity(row))
         letters, count = given_up(entity.letters.all, is_selected)
         if count:
-            entity = replace(entity, waiting=entity.waiting.after(letters, 0), refused=letters)
+            entity = replace(entity, waiting=entity.waiting.after(letters), refused=letters)
             await store_entity(table, entity)
         return _discarded(letters, chosen)
     history = await find_versions(table, handler, business_id, ())
@@ -369,7 +369,7 @@ async def _give_up(table: Table, stream: StreamLetters, selection: Selection, ch
         return 0
     letters, count = given_up(history.letters.all, is_selected)
     if count:
-        head = history.head._replace(waiting=history.head.waiting.after(letters, 0))
+        head = history.head._replace(waiting=history.head.waiting.after(letters))
         await append(history, StreamUpdate(head, letters=letters))
     return _discarded(letters, chosen)
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from eventstore import Include, Partition, Properties, Row, Value
+from eventstore import Include, Int64, Partition, Properties, Row, Value
 from eventstore.reading import read_rows
 from handlers.codec import unpack
 from runtime.clock import is_in_calendar, to_datetime
@@ -109,6 +109,11 @@ class Letters:
         """The dead letters that can be redriven."""
         return [letter for letter in self.all if letter.waits]
 
+    @property
+    def last(self) -> int:
+        """The number of the last dead letter, or 0."""
+        return self.all[-1].number if self.all else 0
+
     def changed(self, letters: Sequence[Letter]) -> tuple[Letters, list[Include]]:
         """Return a copy that has only `letters`, which are ordered by number, and the changes to write."""
         before, after = _by_row(self.all, self.rows), _by_row(letters, self._starts(letters))
@@ -160,22 +165,28 @@ class Waiting:
     oldest: int | None = None  # the oldest `enqueued_at` of the waiting dead letters
     undated: bool = False  # whether a waiting dead letter has no `enqueued_at`
     beyond_limit: int = 0  # the number of dead letters that were ever dropped because of the limit
+    last: int = 0  # the highest number that a dead letter ever got; lower if older code wrote the summary
 
-    def after(self, letters: Sequence[Letter], beyond_limit: int) -> Waiting:
-        """Return the summary of all stored `letters`. `beyond_limit`: how many were dropped since this summary."""
+    def after(self, letters: Sequence[Letter], beyond_limit: int = 0, last: int = 0) -> Waiting:
+        """Return the summary of all stored `letters`, which are ordered by number.
+
+        `beyond_limit`: how many were dropped since this summary. `last`: the highest number that was given, if known.
+        """
         times = [letter.enqueued_at for letter in letters if letter.waits]
         dated = [moment for moment in times if moment is not None and is_in_calendar(moment)]
         dropped = self.beyond_limit + beyond_limit
-        return Waiting(len(times), min(dated, default=None), len(dated) < len(times), dropped)
+        last = max(self.last, last, letters[-1].number if letters else 0)
+        return Waiting(len(times), min(dated, default=None), len(dated) < len(times), dropped, last)
 
     def properties(self) -> dict[str, Value]:
         oldest = None if self.oldest is None else to_datetime(self.oldest)
-        values = (self.count, oldest, self.undated, self.beyond_limit)
+        values = (self.count, oldest, self.undated, self.beyond_limit, Int64(self.last))
         return {name: value for name, value in zip(WAITING_PROPERTIES, values, strict=True) if value}
 
 
 NONE_WAIT = Waiting()
-WAITING_PROPERTIES = ["Letters", "LettersFrom", "LettersUndated", "LettersBeyondLimit"]
+LAST_LETTER = "LastLetter"
+WAITING_PROPERTIES = ["Letters", "LettersFrom", "LettersUndated", "LettersBeyondLimit", LAST_LETTER]
 
 
 def read_waiting(properties: Properties) -> Waiting:
@@ -184,6 +195,7 @@ def read_waiting(properties: Properties) -> Waiting:
         typed.microseconds(properties, "LettersFrom"),
         expect(properties.get("LettersUndated", False), bool),
         typed.number(properties, "LettersBeyondLimit", 0, most=typed.INT32),
+        typed.number(properties, LAST_LETTER, 0),
     )
 
 

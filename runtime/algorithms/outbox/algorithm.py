@@ -94,7 +94,7 @@ class OutboxAlgorithm(ABC):
         number of each delivery's dead letter.
         """
         loaded = entity = await self.entities.load(self.entities.key(business_id))
-        refusals = Refusals(entity.letters, self.batch, letters)
+        refusals = Refusals(entity.letters, entity.waiting, self.batch, letters)
         attempts: dict[IdKey, str] = {}
         ends: list[Delivery] = []
         is_stopped = self.batch.stops_streams and seen.dead_letter

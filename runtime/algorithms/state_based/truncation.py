@@ -207,7 +207,7 @@ async def _without_old_letters(
         return head, (), ()
     numbers = {letter.number for letter in old}
     changed, _ = given_up(letters.all, lambda letter: letter.number in numbers)
-    head = head._replace(waiting=head.waiting.after(changed, 0))
+    head = head._replace(waiting=head.waiting.after(changed))
     return head, old, letters.changed(changed)[1]
 
 

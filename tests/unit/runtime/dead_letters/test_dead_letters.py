@@ -2,10 +2,12 @@
 
 import json
 from contextlib import suppress
+from random import Random
 
 import pytest
 
-from eventstore import InterceptedTable, drive
+from eventstore import InterceptedTable, Operation, drive
+from eventstore import limits as store_limits
 from runtime import Envelope, Processor
 from runtime.algorithms.choice import AlgorithmName, published_by_nobody
 from runtime.dead_letters import (
@@ -23,6 +25,7 @@ from runtime.dead_letters import (
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
+from runtime.maintenance.forget import Tables, forget
 from runtime.messages.envelope import canonical
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.versions import limits
@@ -281,6 +284,19 @@ def test_a_task_adds_no_more_than_its_limit_and_none_that_is_too_large_for_a_row
     assert len(found(table)) == 200
 
 
+def test_letters_and_versions_that_do_not_fit_one_transaction_together_are_stored_in_several(monkeypatch):
+    monkeypatch.setattr(store_limits, "SURELY_SMALL_BYTES", 0)
+    monkeypatch.setattr(store_limits, "MAX_TRANSACTION_BYTES", 24_000)
+    office, texts = PostOffice(), [Random(number).randbytes(800).hex() for number in range(10)]
+    DAMAGED.update(texts[::2])
+
+    outcomes = office.batch(*[parcel(text)._replace(message_id=text[:9]) for text in texts])
+
+    assert ends(outcomes) == ["handler_error", "processed"] * 5
+    assert office.names() == [text[:9] for text in texts[::2]]
+    assert office.state() == texts[1::2]
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS[:3])
 def test_rejections_beyond_the_limit_of_a_stream_are_counted(algorithm, monkeypatch):
     monkeypatch.setattr(limits, "MAX_LETTERS", 1)
@@ -416,6 +432,30 @@ def test_both_mended_in_one_redrive_end_alike_in_all_attempts(of_one_id, mended,
         assert ends(of_one_id.attempt_redrive(9, chosen)) == ended
         assert bodies(of_one_id) == left
     assert of_one_id.state() == state
+
+
+@pytest.mark.parametrize("between", ["nothing", "old code", "forgetting"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS[:3])
+def test_a_redrive_that_resumes_leaves_the_letters_that_came_after_its_own(algorithm: AlgorithmName, between):
+    office = PostOffice(algorithm)
+    DAMAGED.update("ax")
+    drive(office.processor().process(parcel("a")))
+    redriven = [(found, None) for found in office.letters()]
+    if between == "old code":
+        ((place, stored),) = [each for each in rows(office.table).items() if "LastLetter" in each[1]]
+        before = {name: value for name, value in stored.items() if name != "LastLetter"}
+        drive(office.table.transact(place[0], [Operation.replace(place[1], before)]))
+    DAMAGED.remove("a")
+    assert ends(office.attempt_redrive(9, redriven)) == ["processed"]
+    if between == "forgetting":
+        tables = Tables(*[office.table] * 3)
+        drive(forget(tables, "Boxes", "b", NOW, restart=True, retries=PATIENCE))
+    drive(office.processor().process(parcel("x", enqueued_at=NOW + 1)))
+
+    office.attempt_redrive(9, redriven)
+
+    first, *_ = office.letters()
+    assert (first.name, first.letter.message_id) == ("2", "x")
 
 
 @pytest.mark.parametrize("disturbance", [crash, lose_answer])
