@@ -134,11 +134,7 @@ class Checkpoint:
 
     def claim(self, owner: CheckpointOwner) -> None:
         """Record the owner of the checkpoint atomically, in a file that Spark ignores. Replaces a recorded owner."""
-        aside = self._folder().sub(f"_claimed-{uuid4().hex}")
-        aside.create()
-        aside.put(_OWNER, json.dumps(owner._asdict()).encode())
-        aside.move_file(_OWNER, self._folder())
-        aside.delete()
+        self._folder().put_whole(_OWNER, json.dumps(owner._asdict()).encode())
 
     def _folder(self) -> Folder:
         return open_folder(self.url)

@@ -427,7 +427,7 @@ def test_a_checkpoint_says_whose_it_is(written):
     written.read.claim(CheckpointOwner("shots", "sqlite:///moved.db", "games"))
 
     assert written.read.owner() == CheckpointOwner("shots", "sqlite:///moved.db", "games")
-    assert not list(written.folder.glob("_claimed*"))
+    assert not list(written.folder.glob("_aside*"))
 
 
 @pytest.mark.parametrize(
