@@ -76,11 +76,15 @@ def reprocess(
     version of a removed output is omitted. Nothing is published, and TABLE is not changed. TABLE2 stores only objects
     that differ.
 
-    Name all logs of the history, separated by spaces. A stopped reprocessing resumes with its --batch-id. To include
+    Name all logs of the history, separated by commas. A stopped reprocessing resumes with its --batch-id. To include
     newer messages, run it again with all logs and the same --into. `consistent switch` activates TABLE2.
     """
+    from runtime.spark.logs.read import check_alone
+
     loaded, made_by = load_app(app), None if was is None else load_app(was)
     screen, logs, states, spark = Screen(as_json), _logs(messages), batch.states, batch.spark
+    log = logs if len(logs) > 1 else logs[0]
+    check_alone(log)
     spark.check_scope(states)
     given = (options.log_format, options.source, options.decoding)
     log_bytes = sum(check_log(each, spark.place, *given) or 0 for each in logs)
@@ -96,7 +100,7 @@ def reprocess(
 
         how = {**vars(replace(options, step=progress.step)), "was": made_by, "capture": capture}
         with resumable(batch.batch_id or "", TablePlace(states.store, into)):
-            done = reprocessing.reprocess(session, logs, loaded, **tables, **scope, **how)
+            done = reprocessing.reprocess(session, log, loaded, **tables, **scope, **how)
         progress.step("Comparing")
         different = reprocessing.differences(done.result.outcomes).persist()
         different.write.mode("overwrite").parquet(str(report.absolute() / "differences"))

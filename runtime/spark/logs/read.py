@@ -124,6 +124,12 @@ def is_kafka(log: object) -> TypeGuard[str]:
     return isinstance(log, str) and log.startswith(("kafka://", "env:"))
 
 
+def check_alone(log: object) -> None:
+    """Raise `UsageError` for a list that contains the URL of topics in Kafka."""
+    if isinstance(log, list | tuple) and any(map(is_kafka, log)):
+        raise UsageError("Topics of Kafka must be the only log: name all topics in one URL, without a list.")
+
+
 def is_on_disk(path: str, master: str) -> bool:
     """Return whether Spark reads a path from local disks. For a pattern like `*.json`, only if a file has that name."""
     if "HADOOP_CONF_DIR" in os.environ or not is_local(master):
@@ -208,6 +214,7 @@ def open_log(
     `format_`: json or parquet, by default known from the suffixes of the files. `decoding`: how Kafka records are
     decoded. Raises `LogError` if the log cannot be read, and `UsageError` for an object that is no log.
     """
+    check_alone(log)
     if is_kafka(log):
         from runtime.spark.logs.kafka import KafkaLog  # noqa: PLC0415 - of an extra
 

@@ -204,6 +204,7 @@ run ON APP --out out --unfinished 1h               => 2 The state-based algorith
 run ON APP --out out --unfinished 1h LOG           => 2 either --messages LOG or --unfinished AGE
 run ON APP --out out --unfinished 1h --algorithm outbox => 1 processed with the algorithm state-based (batch b1)
 run APP --store sqlite:///no.db --table games --out out --unfinished 1h --algorithm outbox => 1 There is no table games
+reprocess ON APP --into a --out b --messages log.jsonl,kafka://u:p@h/t => 2 Topics of Kafka must be the only log
 verify ON APP                                      => 2 --messages
 verify ON APP LOG --sample 0                       => 2 greater than 0 and at most 1
 verify ON APP LOG --master spark://host:7077       => 2 SQLite
