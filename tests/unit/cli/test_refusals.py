@@ -211,6 +211,7 @@ verify ON APP LOG --master spark://host:7077       => 2 SQLite
 check ON --master spark://host:7077                => 2 SQLite
 lint runtime.clock                                 => 2 There is no handler in runtime.clock
 outcomes --out foo://bucket/out                    => 2 Use a path, a URL that pyarrow supports, or install fsspec
+outcomes --out foo://me:hunter2@bucket             => 2 The folder foo://me:...@bucket cannot be opened
 outcomes --out log.jsonl                           => 1 log.jsonl is a file: use the folder of the outcomes
 outcomes --out nowhere => 1 There are no outcomes in nowhere: `consistent run --out nowhere` writes them.
 outcomes --out folder --batch-id b                 => 1 There are no outcomes of batch b in folder
