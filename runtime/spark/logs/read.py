@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, reduce
 from hashlib import file_digest, sha256
+from io import TextIOWrapper
 from itertools import islice, product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
@@ -173,14 +174,28 @@ def find_on_disk(paths: Sequence[str], format_: str | None = None, *, may_be_emp
 
 
 def messages_on_disk(path: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the messages of a log on this disk, without Spark. Raises the errors of `find_on_disk`."""
+    """Yield the messages of a log on this disk that have an id and a body, without Spark.
+
+    Raises the errors of `find_on_disk`.
+    """
     found = find_on_disk([path])
-    for file in map(Path, found.files):
-        if found.format == "parquet":
-            for batch in parquet.ParquetFile(file).iter_batches(columns=["message_id", "body"]):
-                yield from batch.to_pylist()
-        else:
-            yield from map(json.loads, filter(str.strip, file.read_text(encoding="utf-8").splitlines()))
+    for file in found.files:
+        rows = _rows_of_parquet(file) if found.format == "parquet" else _rows_of_lines(file)
+        for row in rows:
+            if isinstance(row, dict) and isinstance(row.get("message_id"), str) and "body" in row:
+                yield row
+
+
+def _rows_of_parquet(file: str) -> Iterator[Any]:
+    for batch in parquet.ParquetFile(file).iter_batches(columns=["message_id", "body"]):
+        yield from batch.to_pylist()
+
+
+def _rows_of_lines(file: str) -> Iterator[Any]:
+    with TextIOWrapper(pa.input_stream(file), "utf-8-sig", "replace") as lines:
+        for line in lines:
+            with suppress(ValueError, RecursionError):  # no JSON: a dead letter
+                yield json.loads(line)
 
 
 def _check_files(files: LogFiles) -> None:

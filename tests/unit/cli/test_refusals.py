@@ -195,6 +195,7 @@ forget ShootingRange ON --yes                      => 2 BUSINESS_ID
 forget ShootingRange GAME ON --yes --out no        => 2 does not exist
 forget ShootingRange GAME ON --yes --auxiliary-table others => 1 There is no table others
 forget A b --store sqlite:///no.db --table games   => 1 There is no store
+fork A b ON --case c.json --messages kafka://u:hunter2@h/t => 2 not topics of Kafka
 run ON APP LOG                                     => 2 --out
 run ON APP LOG --out out --algorithm outbox --late process => 2 late and on_difference need
 run ON APP LOG --out out --auxiliary-table other    => 2 tokens have an auxiliary store: omit it with state-based
