@@ -254,7 +254,11 @@ def reprocess(
             spark, app, new, absolute_folder(out), chosen, connection, following=following
         )
         say = partial(remark, chosen.step)
-        opened = open_log(spark, messages, chosen.log_format, say, decoding=chosen.decoding)
+        before = rounds.find(batch_id) if batch_id else None
+        recorded = "" if before is None else before.input
+        opened = open_log(
+            spark, messages, chosen.log_format, say, decoding=chosen.decoding, recorded=recorded
+        )
         if dict(opened.rows.dtypes).get("body") == "binary":
             raise UsageError("A log with binary bodies cannot be reprocessed: convert them to JSON.")
         log = normalise(opened.rows, chosen.source, chosen.limits)
