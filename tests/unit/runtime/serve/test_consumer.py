@@ -154,6 +154,20 @@ def test_a_delivery_that_was_not_acknowledged_publishes_again():
     assert world.target.sent == first
 
 
+@pytest.mark.parametrize("number", [b"-1", b'"one"'], ids=["by the handler", "by its type"])
+def test_a_delivery_publishes_again_though_an_earlier_copy_in_its_fold_was_refused(number):
+    # Given a consumer that died after it had acknowledged only the copy that was refused
+    world = World()
+    world.topic.send(line("m1", "anna").replace(b"1}", number + b"}"), line("m1", "anna"))
+    assert world.consume().counts == {"dead_letter": 1, "processed": 1, "published": 1}
+    world.topic.committed["entries/0"], world.target.sent = 1, []
+
+    # When the copy that made the version is delivered again
+    world.consume()
+
+    assert world.target.numbers() == [("anna", 1, 1)]
+
+
 def test_a_copy_publishes_when_the_delivery_that_made_the_version_is_gone_from_the_topic():
     # Given a version whose delivery was neither acknowledged nor kept by a compacted topic
     world = World()
