@@ -319,7 +319,7 @@ class EpochPlaces:
     @property
     def working(self) -> str:
         """The folder of running micro-batches: a hidden one, or the output folder if folders cannot be moved."""
-        return f"{self.out}/{HIDDEN_EPOCHS}" if self._moves_whole else self.out
+        return within(self.out, HIDDEN_EPOCHS) if self._moves_whole else self.out
 
     def check_unused(self, epoch: int) -> None:
         """Raise `BatchRefusedError` if the output folder has outcomes of an epoch that is not in the ledger."""
