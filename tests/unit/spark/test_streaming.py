@@ -115,6 +115,21 @@ def test_what_is_compacted_is_what_was_written(out, rounds):
     assert len(after) == 2 * sum(rounds)
 
 
+def test_epochs_that_were_merged_are_kept_until_no_power_cut_undoes_the_merge(out, monkeypatch):
+    places, waiting, flush = EpochPlaces(out, "shots", compact_after=2), {}, Folder.flush
+    publish(places, 0)
+    publish(places, 1)
+
+    def flushed(folder, name=None):
+        waiting[folder.name.partition("-")[0]] = len(places._waiting())
+        flush(folder, name)
+
+    monkeypatch.setattr(Folder, "flush", flushed)
+    places.show(1)
+
+    assert (waiting["_merging"], waiting["out"]) == (2, 2)
+
+
 def test_epochs_of_other_queries_are_left_alone(out):
     others = EpochPlaces(out, "shots-2", compact_after=2)
     publish(others, 0)
