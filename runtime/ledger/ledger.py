@@ -26,6 +26,7 @@ from eventstore import Int64, Operation, Row, Table, Value, pages
 from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError, StoreUnavailableError
 from runtime.clock import Clock, to_datetime, to_microseconds
 from runtime.errors import BatchRefusedError, RetriesExhaustedError
+from runtime.file_systems import path_and_options
 from runtime.ledger.batch import BatchKey, OpenBatches
 from runtime.ledger.settings import LEDGER, OF_TABLE, TableDemands, TableSettings, read_settings
 from runtime.retries import RetryPolicy
@@ -85,12 +86,18 @@ class BatchRecord:
     @property
     def shown_in(self) -> str:
         """The folder where readers find the outcomes. Publishing a micro-batch moves its outcomes to this folder."""
-        return self.out.removesuffix(f"/{HIDDEN_EPOCHS}") if self.is_epoch else self.out
+        return shown(self.out) if self.is_epoch else self.out
 
     @property
     def is_finished(self) -> bool:
         """Whether this batch will publish no more outputs."""
         return self.status is not BatchStatus.STARTED
+
+
+def shown(out: str) -> str:
+    """Return the output folder of a query, given it or its hidden folder. Keeps the options of the URL."""
+    path, options = path_and_options(out)
+    return path.removesuffix(f"/{HIDDEN_EPOCHS}") + options
 
 
 def describe(record: BatchRecord) -> dict[str, Any]:

@@ -319,7 +319,7 @@ class EpochPlaces:
     @property
     def working(self) -> str:
         """The folder of running micro-batches: a hidden one, or the output folder if folders cannot be moved."""
-        return f"{self.out}/{HIDDEN_EPOCHS}" if self._moves_whole else self.out
+        return within(self.out, HIDDEN_EPOCHS) if self._moves_whole else self.out
 
     def check_unused(self, epoch: int) -> None:
         """Raise `BatchRefusedError` if the output folder has outcomes of an epoch that is not in the ledger."""
@@ -353,12 +353,13 @@ class EpochPlaces:
         out, (first, folder), (last, _) = open_folder(self.out), waiting[0], waiting[-1]
         if len(waiting) == 1:
             _move(folder, out.sub(folder.name))
-        else:
-            merged = self._merged([each for _, each in waiting])
-            _move(merged, out.sub(f"batch_id={self.query}-{first}..{last}"))
-            for _, each in waiting:
-                each.delete()
-        out.flush()
+            out.flush()
+            return
+        merged = self._merged([each for _, each in waiting])
+        _move(merged, out.sub(f"batch_id={self.query}-{first}..{last}"))
+        out.flush()  # before anything is deleted: a power cut may undo the move
+        for _, each in waiting:
+            each.delete()
 
     def _merged(self, waiting: Sequence[Folder]) -> Folder:
         made = self._folder().sub(f"_merging-{self.query}-{uuid4().hex}")
@@ -375,6 +376,7 @@ class EpochPlaces:
             file.close()
             folder.touch(_MERGED)
             folder.flush()
+        made.flush()
         return made
 
     def _tidy_once(self) -> None:

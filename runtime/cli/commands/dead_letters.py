@@ -152,10 +152,11 @@ def letters(
     if export is not None and export.exists():
         raise UsageError(f"{export} exists and may contain edits: use another --export.")
     selection, report = chosen.selection(), LettersReport(limit, group)
+    unfinished = export and export.with_name(f"{export.name}-unfinished")
 
     async def read(table: Table) -> None:
         with ExitStack() as stack:
-            file = stack.enter_context(export.open("w", encoding="utf-8")) if export else None
+            file = stack.enter_context(unfinished.open("w", encoding="utf-8")) if unfinished else None
             async for stream in stored.streams_with_letters(table, selection):
                 report.beyond_limit += stream.beyond_limit
             async for found in stored.find_letters(table, selection):
@@ -164,6 +165,8 @@ def letters(
                     file.write(f"{stored.to_line(found)}\n")
 
     on_table(states, read)
+    if export and unfinished:
+        unfinished.rename(export)
     screen = Screen(as_json)
     screen.put(report.document(), *report.parts())
     if export is not None:

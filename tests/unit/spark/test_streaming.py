@@ -13,10 +13,10 @@ from eventstore import drive
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder
-from runtime.ledger.ledger import BatchStatus
+from runtime.ledger.ledger import BatchStatus, shown
 from runtime.publishing.publisher import TargetOptions
 from runtime.publishing.targets.sql import SqliteTarget
-from runtime.spark import redrive, run_batch, run_stream, verify
+from runtime.spark import redrive, run_batch, run_stream, streaming, verify
 from runtime.spark.batch import Rounds
 from runtime.spark.publishing import PublishTo
 from runtime.spark.streaming import Admission, CheckpointOwner, EpochPlaces, Planned, Stream
@@ -115,6 +115,21 @@ def test_what_is_compacted_is_what_was_written(out, rounds):
     assert len(after) == 2 * sum(rounds)
 
 
+def test_epochs_that_were_merged_are_kept_until_no_power_cut_undoes_the_merge(out, monkeypatch):
+    places, waiting, flush = EpochPlaces(out, "shots", compact_after=2), {}, Folder.flush
+    publish(places, 0)
+    publish(places, 1)
+
+    def flushed(folder, name=None):
+        waiting[folder.name.partition("-")[0]] = len(places._waiting())
+        flush(folder, name)
+
+    monkeypatch.setattr(Folder, "flush", flushed)
+    places.show(1)
+
+    assert (waiting["_merging"], waiting["out"]) == (2, 2)
+
+
 def test_epochs_of_other_queries_are_left_alone(out):
     others = EpochPlaces(out, "shots-2", compact_after=2)
     publish(others, 0)
@@ -181,6 +196,14 @@ def test_where_folders_are_not_moved_as_a_whole_epochs_are_not_compacted(out, mo
     assert EpochPlaces(out, "shots").working == out
     with pytest.raises(UsageError, match="omit --compact-after"):
         EpochPlaces(out, "shots", compact_after=2)
+
+
+def test_the_options_in_the_url_of_a_folder_stay_at_its_end(monkeypatch):
+    monkeypatch.setattr(streaming, "open_folder", lambda _: SimpleNamespace(moves_whole=True))
+    places = EpochPlaces("hdfs://host/out?user=me", "shots")
+
+    assert places.working == "hdfs://host/out/_epochs?user=me"
+    assert shown(places.working) == places.out
 
 
 RemoteSession = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
