@@ -147,7 +147,8 @@ class Watch(CallInterceptor):
 
     def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:
         """Return the result of `run`, with a time limit for each message."""
-        return self._run(run, lambda: len(parsed))
+        call = object()  # the next call may have parsed as many messages
+        return self._run(run, lambda: (call, len(parsed)))
 
     def _run(self, run: Callable[[], T], under_way: Now) -> T:
         self._under_way = under_way

@@ -43,8 +43,11 @@ def parse_duration(text: str) -> int:
 
 
 def parse_time(text: str) -> timedelta:
-    """Parse a duration into a `timedelta`. Raises `typer.BadParameter` if the duration is invalid."""
-    return parse_duration(text) * _MICROSECOND
+    """Parse a duration into a `timedelta`. Raises `typer.BadParameter` if the duration is invalid or too long."""
+    try:
+        return parse_duration(text) * _MICROSECOND
+    except OverflowError:
+        raise typer.BadParameter(f"{text!r} is too long a duration.") from None
 
 
 def parse_size(text: str) -> int:

@@ -14,6 +14,7 @@ The markers make the cost of a batch depend on the number of open batches, not o
 import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -564,14 +565,18 @@ class ConsumerBatches:
             self._current = None
 
     async def _end_former(self) -> None:
-        for batch in [each for each in self._former if not each.running and not each.failed]:
-            self._former.remove(batch)
-            try:
-                await self.ledger.publish(batch.record)
-            except (StoreUnavailableError, RetriesExhaustedError):
-                self._former.append(batch)  # to retry later; the outputs are already published
-            except BatchRefusedError:
-                continue  # an operator has abandoned the batch
+        open_: list[ConsumerBatch] = []
+        try:
+            # Other messages may leave, and end batches, during each request.
+            while ended := [each for each in self._former if not each.running and not each.failed][:1]:
+                self._former.remove(ended[0])
+                open_ += ended
+                with suppress(StoreUnavailableError, RetriesExhaustedError):  # to retry later
+                    with suppress(BatchRefusedError):  # an operator has abandoned the batch
+                        await self.ledger.publish(ended[0].record)
+                    open_.pop()
+        finally:
+            self._former += open_
 
 
 MARK = "_batch"  # the prefix of all commit markers

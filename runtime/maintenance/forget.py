@@ -107,11 +107,17 @@ async def forget(
     Costs ten requests, one more for every 99 rows, two per token, and one per document. Raises `UsageError` if a policy
     holds the object, and `RetriesExhaustedError` after too many conflicts.
     """
+    last, is_last_tried = Tombstone(now, refuses=not restart), False
 
     async def attempt() -> bool:
+        nonlocal is_last_tried
         found = await read_object(tables.states, handler, business_id)
         if found is None:
             return False
+        if restart and is_last_tried and found.tombstone == last:
+            # The answer to the last step was lost, and a new history may have begun.
+            await tables.states.barrier()
+            return True
         if await is_held(tables.states, found.key):
             raise UsageError(
                 f"A policy holds {found.key}: lift it first (`truncate --policy remove --hold`)."
@@ -125,7 +131,8 @@ async def forget(
             if documents is not None:
                 await erasure.delete_documents(documents, object_folder(handler, business_id))
             await erasure.delete_rows()
-            await erasure.strip(Tombstone(now, refuses=not restart))
+            is_last_tried = True
+            await erasure.strip(last)
         except RowError as error:
             raise ConcurrencyConflictError(found.key, str(error)) from error
         await tables.states.barrier()

@@ -196,14 +196,18 @@ def read_message(  # noqa: PLR0917 - the fields of a message
 
 
 def letter_of(outcome: Outcome) -> CommittedOutput:
-    """Convert a rejected delivery to a message for a dead letter queue. All copies of a message give the same id."""
+    """Convert a rejected delivery to a message for a dead letter queue. All copies of a message give the same id.
+
+    Others give other ids, although their message ids may be the same, such as those of invalid lines.
+    """
     envelope, handler, business_id = outcome.envelope, outcome.handler or "", outcome.business_id or ""
     why = {"reason": str(outcome.reason or outcome.status), "error": outcome.error or ""}
     message, time = json.loads(envelope.to_json(outcome.handler)), envelope.enqueued_at or 0
+    content = f"{envelope.message_id}\0{envelope.type}\0{message['body']}"
     if (size := len(json.dumps(message))) > _LARGEST_LETTER:
         message = {"message_id": envelope.message_id, "type": envelope.type, "omitted_bytes": size}
     body = json.dumps({**why, "message": message})
-    id_ = Seed(envelope.message_id, handler, business_id).guid_text("dead letter", 0)
+    id_ = Seed(content, handler, business_id).guid_text("dead letter", 0)
     sent_at = to_datetime(time if is_in_calendar(time) else 0)
     headers = {**(envelope.headers or {}), **why}
     return CommittedOutput(

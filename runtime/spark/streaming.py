@@ -134,11 +134,7 @@ class Checkpoint:
 
     def claim(self, owner: CheckpointOwner) -> None:
         """Record the owner of the checkpoint atomically, in a file that Spark ignores. Replaces a recorded owner."""
-        aside = self._folder().sub(f"_claimed-{uuid4().hex}")
-        aside.create()
-        aside.put(_OWNER, json.dumps(owner._asdict()).encode())
-        aside.move_file(_OWNER, self._folder())
-        aside.delete()
+        self._folder().put_whole(_OWNER, json.dumps(owner._asdict()).encode())
 
     def _folder(self) -> Folder:
         return open_folder(self.url)
@@ -589,9 +585,12 @@ class Stream:
             job = replace(rounds.job(begun), types=self.options.types_of(self.app))
             work = Work(group(messages, rounds.partitions), job.fold, is_planned_once=True, check=check)
             record = rounds.end(begun, work)
-        if self.publish is not None and (place := self.places.place_of(epoch)) is not None:
+        places = self.places
+        if record.out != places.working:  # published before this start, when the query had another folder
+            places = EpochPlaces(record.shown_in, self.query)
+        if self.publish is not None and (place := places.place_of(epoch)) is not None:
             self.publish(messages.sparkSession, record.batch_id, place)
-        self.places.show(epoch)
+        places.show(epoch)
         self.done(record)
 
     def _prepare_once(self, rounds: Rounds, epoch: int) -> None:
@@ -603,9 +602,8 @@ class Stream:
         rounds.check_place()
         # Before this start, the query may have had another folder, where epochs still wait to be merged.
         before = rounds.find(self.admission.batch_id(epoch - 1)) if epoch else None
-        out = "" if before is None else before.out.removesuffix(f"/{HIDDEN_EPOCHS}")
-        if before is not None and out not in (before.out, self.places.out):
-            self.show_rest(EpochPlaces(out, self.query), epoch)
+        if before is not None and before.shown_in not in (before.out, self.places.out):
+            self.show_rest(EpochPlaces(before.shown_in, self.query), epoch)
         self._is_prepared = True
 
     def _rounds(self, messages: DataFrame) -> Rounds:

@@ -85,7 +85,7 @@ class CommitDraft:
         self._documents: list[tuple[int, NewDocument]] = []
         self._history = history
         self._batch = batch
-        self.packer = Packer(deliveries, head, newest, batch.batch_id, batch.number)
+        self.packer = Packer(deliveries, head, newest, batch.of or batch.batch_id, batch.number)
         self._positions: dict[IdKey, int] = {}
         self._has_found = bool(history.appended or history.found)
         # Most groups have no duplicates, and skip all lookups.

@@ -327,13 +327,18 @@ async def truncate_stream(
     `up_to`: the number of the last exported version. Later versions are kept. `letters_kept`: the numbers of the
     exported dead letters. Other dead letters are kept. Costs a transaction for every 99 rows.
     """
+    # The new `kept_from`, versions, runs, rows and bytes of attempts that took effect, perhaps without an answer.
+    done: list[tuple[int, ...]] = []
+    discarded: set[int] = set()
 
     async def attempt() -> Truncated | None:
         found = await read_runs(Partition.exact(table, key))
         if found is None:
             return None
         stream, head, runs = found
+        done[:] = [each for each in done if each[0] <= head.kept_from]
         head, letters, changes = await _without_old_letters(stream, head, rules, letters_kept)
+        discarded.update(letter.number for letter in letters)
         if letters and dry_run:
             stream = replace(stream, properties=head.properties())
         elif letters:
@@ -343,11 +348,14 @@ async def truncate_stream(
             gone = [run for run in gone if run.last <= up_to]
         head = _moved(head, gone, rules) if gone else head
         plan = await planned(stream, gone, head)
+        # Leftovers of an earlier attempt are counted already.
+        sizes = (0, 0) if plan is None or (done and not gone) else (plan.count, plan.bytes)
+        done.append((head.kept_from, sum(run.count for run in gone), len(gone), *sizes))
         if plan is not None and not dry_run:
             await plan.carry_out()
-        count, (rows, size) = sum(run.count for run in gone), (plan.count, plan.bytes) if plan else (0, 0)
         kept_from, newest, horizon = head.kept_from, head.versions, head.horizon
-        return Truncated(key, count, len(gone), kept_from, newest, horizon, rows, size, held, len(letters))
+        _, versions, cut, rows, size = map(sum, zip(*done, strict=True))
+        return Truncated(key, versions, cut, kept_from, newest, horizon, rows, size, held, len(discarded))
 
     with error_location(table, key):
         return await until_undisturbed(retries.beside(table), attempt)

@@ -98,6 +98,7 @@ class Markers:
     def __init__(self, settings: Mapping[str, Any], seconds: float) -> None:
         own = {**settings, "group.id": MARKERS, "enable.auto.commit": False}
         reading = {**own, "isolation.level": "read_committed", "enable.partition.eof": True}
+        reading["auto.offset.reset"] = "earliest"  # if the first markers have expired
         self._ends = Consumer({**own, "isolation.level": "read_uncommitted"}, logger=_QUIET)
         self._committed = Consumer(reading, logger=_QUIET)
         self._seconds = seconds

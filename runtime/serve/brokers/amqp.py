@@ -47,7 +47,7 @@ class _Place:
 
     async def channel(self) -> Any:  # noqa: ANN401 - aio-pika's, of several kinds
         self.connection = self.connection or await aio_pika.connect_robust(self._url, reconnect_interval=1)
-        return await self.connection.channel()
+        return await self.connection.channel(on_return_raises=True)
 
     async def close(self) -> None:
         if self.connection is not None:

@@ -118,15 +118,13 @@ class AzureQueueSource:
         del linger  # a request takes that long anyway
         found: list[Received] = []
         try:
-            while (room := min(most, self._prefetch - len(self._leases), _PAGE)) > 0:
-                some = [
-                    self._received(each)
-                    async for each in self._client.receive_messages(
-                        messages_per_page=room, max_messages=room, visibility_timeout=self._visibility
-                    )
-                ]
-                found, most = found + some, most - len(some)
-                if len(some) < room:
+            while (room := min(most - len(found), self._prefetch - len(self._leases), _PAGE)) > 0:
+                before = len(found)
+                async for each in self._client.receive_messages(
+                    messages_per_page=room, max_messages=room, visibility_timeout=self._visibility
+                ):
+                    found.append(self._received(each))  # noqa: PERF401 - a later request may fail
+                if len(found) - before < room:
                     break
         except AzureError as error:
             if not found:

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -186,6 +187,16 @@ def offsets_behind(received: Iterable[Received]) -> list[TopicPartition]:
     return [TopicPartition(topic, int(partition), end) for topic, partition, end in places]
 
 
+@dataclass(eq=False, slots=True)
+class _Worker:
+    """A thread with a producer of its own. A thread that does not answer is given up, but may go on at any time."""
+
+    may_have_committed: bool = False
+    is_given_up: bool = False
+    producer: Producer | None = None
+    thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+
+
 class KafkaSettlement(Settlement):
     """Sends outputs to the topic in the URL, or to topics by type, from one thread.
 
@@ -196,10 +207,7 @@ class KafkaSettlement(Settlement):
         self._place = place = _parsed(url)
         super().__init__(place.name, source, self._send_all, self._close, self._open)
         self._names = names
-        self._thread = ThreadPoolExecutor(1)
-        self._producer: Producer | None = None
-        self._failures: list[KafkaError] = []
-        self._may_have_committed = False
+        self._worker = _Worker()
         self._own: dict[str, Any] = {"enable.idempotence": True}
         self._group: KafkaSource | None = None
         if isinstance(source, KafkaSource) and source.place.name == place.name:
@@ -219,16 +227,17 @@ class KafkaSettlement(Settlement):
             await self._call(partial(self._transact, self._group.client, outputs, received))
 
     async def _send_all(self, outputs: Sequence[CommittedOutput]) -> None:
-        await self._call(partial(self._send, outputs))
+        await self._call(lambda worker: self._send(self._begun(worker), outputs))
 
-    async def _call(self, work: Callable[[], object]) -> None:
+    async def _call(self, work: Callable[[_Worker], object]) -> None:
+        worker = self._worker
         try:
             async with asyncio.timeout(2 * _SECONDS):
-                await _in(self._thread, work, self.name, TargetUnavailableError)
+                await _in(worker.thread, partial(work, worker), self.name, TargetUnavailableError)
         except TimeoutError as error:
             # After a restart of the broker, librdkafka waited longer than its time-out. The next producer has the same
             # id, so the brokers fence this producer if it resumes.
-            self._thread, self._producer = ThreadPoolExecutor(1), None
+            worker.is_given_up, self._worker = True, _Worker(may_have_committed=True)
             raise TargetUnavailableError(f"{self.name} does not answer.") from error
 
     async def _open(self) -> None:
@@ -237,21 +246,21 @@ class KafkaSettlement(Settlement):
             await self._call(self._begun)
 
     async def _close(self) -> None:
-        self._producer = None  # the broker aborts a transaction that is open
-        self._thread.shutdown(wait=False)
+        self._worker.producer = None  # the broker aborts a transaction that is open
+        self._worker.thread.shutdown(wait=False)
 
     def _transact(
-        self, group: Client, outputs: Sequence[CommittedOutput], received: Sequence[Received]
+        self, group: Client, outputs: Sequence[CommittedOutput], received: Sequence[Received], worker: _Worker
     ) -> None:
-        producer, offsets = self._begun(), offsets_behind(received)
-        if self._may_have_committed:  # the response was lost, and the transaction has ended by now
+        producer, offsets = self._begun(worker), offsets_behind(received)
+        if worker.may_have_committed:  # the response was lost, and the transaction has ended by now
             found = group.committed(offsets, timeout=_SECONDS)
-            self._may_have_committed = False
+            worker.may_have_committed = False
             if all(each.offset >= wanted.offset for each, wanted in zip(found, offsets, strict=True)):
                 return
         try:
             producer.begin_transaction()
-            self._send(outputs)
+            self._send(producer, outputs)
             metadata = group.consumer_group_metadata()
             # The brokers fence by this metadata, except if it was read between two memberships. The lanes are lost
             # before the next membership begins, so this order of checks leaves no gap.
@@ -259,38 +268,41 @@ class KafkaSettlement(Settlement):
                 producer.abort_transaction(_SECONDS)
                 raise TargetUnavailableError(f"{self.name}: the partitions belong to another consumer.")
             producer.send_offsets_to_transaction(offsets, metadata, _SECONDS)
-            self._may_have_committed = True
+            worker.may_have_committed = True
             producer.commit_transaction(_SECONDS)
-            self._may_have_committed = False
+            worker.may_have_committed = False
         except KafkaException as error:
             # The next producer with this id makes the brokers end the transaction, one way or the other.
-            self._producer = None
+            worker.producer = None
             if error.args[0].txn_requires_abort():
                 producer.abort_transaction(_SECONDS)
-                self._producer, self._may_have_committed = producer, False
+                worker.producer, worker.may_have_committed = producer, False
             raise
 
-    def _send(self, outputs: Sequence[CommittedOutput]) -> None:
-        producer, self._failures, topics = self._begun(), [], self._place.topics
+    def _send(self, producer: Producer, outputs: Sequence[CommittedOutput]) -> None:
+        failures, topics = list[KafkaError](), self._place.topics
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failures.append(error)
+
         for each in outputs:
             topic = topics[0] if topics else self._names.get(each.type, each.type)
-            produce(producer, topic, each.business_id, each.body, headers_of(each), self._delivered)
+            produce(producer, topic, each.business_id, each.body, headers_of(each), delivered)
         late = producer.flush(_SECONDS)
-        failed = self._failures[0] if self._failures else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - public
-        if late or self._failures:
+        failed = failures[0] if failures else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - that is its public name
+        if late or failures:
             raise KafkaException(failed)
 
-    def _delivered(self, error: KafkaError | None, _: Message) -> None:
-        if error is not None:
-            self._failures.append(error)
-
-    def _begun(self) -> Producer:
-        if self._producer is None:
+    def _begun(self, worker: _Worker) -> Producer:
+        if worker.producer is None:
             producer = Producer({**self._place.settings, **self._own}, logger=_QUIET)
             if self._group is not None:
                 producer.init_transactions(_SECONDS)
-            self._producer = producer
-        return self._producer
+            if worker.is_given_up:  # this call fenced the successor, which sends the outputs
+                raise TargetUnavailableError(f"{self.name} did not answer.")
+            worker.producer = producer
+        return worker.producer
 
 
 async def _in(thread: ThreadPoolExecutor, work: Callable[[], T], name: str, kind: type[RuntimeFailure]) -> T:

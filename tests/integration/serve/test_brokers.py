@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -17,7 +18,9 @@ from typing import Any
 
 import pytest
 
-from runtime.serve.messages import Countable, open_source
+from runtime.errors import TargetError
+from runtime.publishing.publisher import CommittedOutput
+from runtime.serve.messages import Countable, open_settlement, open_source
 from tests.serve_kills.world import (
     BROKERS,
     AzureQueues,
@@ -94,6 +97,21 @@ def test_refused_messages_go_to_a_queue_of_their_own(broker, tmp_path):
     (letter,) = (body for body in found.values() if "reason" in body)
     assert letter["reason"] == "invalid_body"
     assert letter["message"]["message_id"] == "wrong"
+
+
+@pytest.mark.thorough
+def test_an_output_that_no_queue_takes_is_refused(rabbitmq):
+    output = CommittedOutput("m1", "Nowhere", "{}", "anna", "Accounts", 1, datetime(2026, 3, 1, tzinfo=UTC))
+
+    async def send() -> None:
+        settlement = open_settlement(rabbitmq, None, {})
+        try:
+            await settlement.settle([output], ())
+        finally:
+            await settlement.close()
+
+    with pytest.raises(TargetError, match="routes an output to no queue"):
+        asyncio.run(send())
 
 
 @pytest.mark.thorough

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -426,7 +427,7 @@ def test_a_checkpoint_says_whose_it_is(written):
     written.read.claim(CheckpointOwner("shots", "sqlite:///moved.db", "games"))
 
     assert written.read.owner() == CheckpointOwner("shots", "sqlite:///moved.db", "games")
-    assert not list(written.folder.glob("_claimed*"))
+    assert not list(written.folder.glob("_aside*"))
 
 
 @pytest.mark.parametrize(
@@ -539,6 +540,27 @@ def refused(admission, rounds, epoch):
     sentence = str(caught.value)
     assert "Nothing was handled." in sentence
     return sentence
+
+
+def test_a_published_epoch_that_is_handed_over_again_is_published_and_shown_where_it_is(
+    written, rounds, tmp_path, monkeypatch
+):
+    # Given a driver that died before it showed an epoch, while the one before waits to be merged
+    old = EpochPlaces(str(tmp_path / "old"), "shots")
+    for epoch in range(2):
+        written.plan_files(epoch, f"{epoch}.jsonl")
+        run(started(written), replace(rounds, out=old.working), epoch)
+        publish(old, epoch)
+
+    # When the query is started with another OUT
+    sent = []
+    monkeypatch.setattr(Stream, "_prepare_once", lambda *_: None)
+    moved = stream(tmp_path, options=BatchOptions(partitions=1), publish=lambda *what: sent.append(what[1:]))
+    moved(SimpleNamespace(sparkSession=NO_SPARK), 1)
+
+    # Then readers of the former one see it, after its outputs were published from there
+    assert (seen(old.out), seen(moved.out)) == (whole(0, 1), {})
+    assert sent == [("shots-1", old.working)]
 
 
 def test_epochs_follow_each_other(written, rounds):

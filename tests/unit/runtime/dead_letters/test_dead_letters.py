@@ -15,6 +15,7 @@ from runtime.dead_letters import (
     FoundLetter,
     Selection,
     TableLetters,
+    discard,
     find_letters,
     letters_of_table,
     remove,
@@ -28,7 +29,7 @@ from runtime.maintenance.forget import Tables, forget
 from runtime.messages.envelope import canonical
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.versions import limits
-from tests.unit.runtime.accidents import At, CrashError, crash, disturbed_once, lose_answer
+from tests.unit.runtime.accidents import At, CrashError, crash, disturbed, disturbed_once, lose_answer
 from tests.unit.runtime.algorithms.world import ALGORITHMS
 from tests.unit.runtime.dead_letters.post import ALL, DAMAGED, PostOffice, app, parcel
 from tests.unit.runtime.patience import PATIENCE
@@ -144,6 +145,18 @@ def test_its_message_stays_refused_with_the_reason_it_had_also_for_a_redrive_tha
     assert ends(office.redrive(*chosen)) == ["handler_error", "processed"]
     assert ends(office.redrive()) == ["processed"]
     assert ends(office.batch(parcel("fourth"))) == ["processed"]
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("number", range(1, 4))
+def test_all_that_were_discarded_are_counted_if_an_answer_is_lost(
+    office: PostOffice, number: int, after: bool
+):
+    drive(office.processor().process(parcel("u")._replace(type="Unheard")))
+    unanswered = disturbed(office.table, lose_answer, numbers=[number], after=after)
+
+    assert drive(discard(unanswered, ALL, PATIENCE)) == 5
+    assert office.names() == []
 
 
 MESSAGES = [parcel("a"), parcel("b"), parcel("e")]  # e stands on d, which is not there

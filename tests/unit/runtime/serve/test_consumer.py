@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,14 +19,31 @@ from runtime.dead_letters import Selection, find_letters
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.ledger.batch import OpenBatches
 from runtime.ledger.ledger import Ledger
+from runtime.ledger.settings import TableSettings
+from runtime.publishing.publisher import CommittedOutput
 from runtime.serve import Consumer, ServeOptions
-from runtime.serve.messages import Rebalances, Received, SourceUnavailableError, Stage
+from runtime.serve.messages import (
+    Rebalances,
+    Received,
+    Settlement,
+    SourceUnavailableError,
+    Stage,
+    open_settlement,
+)
 from runtime.versions.run import Commit
 from runtime.versions.stream import versions
+from samples.shooting_range import app as shooting_range
+from tests.publishing.servers import http_receiver
 from tests.unit.runtime.serve.topics import Accounts, World, line, probe, until
 from tests.unit.runtime.tables import memory_table
 
 DAY = 86_400_000_000
+
+
+@pytest.fixture
+def receiver():
+    with http_receiver() as found:
+        yield found
 
 
 def test_messages_of_a_business_object_share_one_query_and_one_transaction():
@@ -135,6 +152,20 @@ def test_a_delivery_that_was_not_acknowledged_publishes_again():
 
     # Then each delivery that made a version publishes the same, and the copy nothing
     assert world.target.sent == first
+
+
+@pytest.mark.parametrize("number", [b"-1", b'"one"'], ids=["by the handler", "by its type"])
+def test_a_delivery_publishes_again_though_an_earlier_copy_in_its_fold_was_refused(number):
+    # Given a consumer that died after it had acknowledged only the copy that was refused
+    world = World()
+    world.topic.send(line("m1", "anna").replace(b"1}", number + b"}"), line("m1", "anna"))
+    assert world.consume().counts == {"dead_letter": 1, "processed": 1, "published": 1}
+    world.topic.committed["entries/0"], world.target.sent = 1, []
+
+    # When the copy that made the version is delivered again
+    world.consume()
+
+    assert world.target.numbers() == [("anna", 1, 1)]
 
 
 def test_a_copy_publishes_when_the_delivery_that_made_the_version_is_gone_from_the_topic():
@@ -448,3 +479,54 @@ def test_probes_tell_what_is_away(caplog):
         assert (status, told["counts"]) == (200, {"processed": 1, "published": 1})
 
     world.consume(during)
+
+
+async def fails(*_: object) -> None:
+    raise TimeoutError("a target that is broken")
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_an_error_is_raised_whatever_else_ends_and_all_are_closed(stops):
+    world = World()
+    world.topic.send(line("m1", "anna"))
+    consumer = world.consumer()
+
+    async def send(outputs):
+        if stops:
+            consumer.stop()
+        await fails()
+
+    async def close():
+        raise ValueError("it cannot be closed")
+
+    consumer._settlement = Settlement("target", world.topic, send, close)
+    with pytest.raises(TimeoutError, match="a target that is broken"):
+        asyncio.run(consumer.run())
+    assert world.topic.log == ["closed"]
+
+
+def test_what_was_opened_is_closed_if_the_table_is_refused():
+    world = World()
+    drive(TableSettings.claim(world.table, shooting_range))
+    with pytest.raises(UsageError, match="belongs to"):
+        asyncio.run(world.consumer().run())
+    assert world.topic.log == ["closed"]
+
+
+def test_outputs_of_an_object_keep_their_order_over_http_beside_those_of_others(receiver):
+    outputs = [
+        CommittedOutput(name + number, "Added", "{}", name, "Accounts", 1, datetime.now(UTC))
+        for number in "0123"
+        for name in "ab"
+    ]
+    settlement = open_settlement(f"{receiver.url}/lk", None, {})
+
+    async def send():
+        await settlement.settle(outputs, ())
+        await settlement.close()
+
+    asyncio.run(send())
+    for name in "ab":
+        assert [key for key in receiver.counts()["effects"] if key[0] == name] == [
+            f"{name}{n}" for n in "0123"
+        ]

@@ -8,9 +8,18 @@ from datetime import UTC, datetime
 import pytest
 
 from runtime.errors import UsageError
+from runtime.messages.outcome import Reason, dead_letter
 from runtime.messages.records import Decoding
 from runtime.publishing.publisher import CommittedOutput
-from runtime.serve.messages import Lane, Received, open_settlement, open_source, read_message, written
+from runtime.serve.messages import (
+    Lane,
+    Received,
+    letter_of,
+    open_settlement,
+    open_source,
+    read_message,
+    written,
+)
 from runtime.serve.streams import is_published_by_another, makers, position_of
 from tests.unit.runtime.serve.topics import Topic, line
 
@@ -58,14 +67,13 @@ def test_an_output_is_written_as_it_is_read():
     assert (found.enqueued_at, found.headers) == (MICROSECONDS, {"a": "b"})
 
 
-def _received(lane: Lane | None, *offsets: int, id_: str = "") -> list[Received]:
-    return [read_message(line(id_ or f"m{each}", "anna"), "", lane=lane, offset=each) for each in offsets]
+def _received(lane: Lane | None, *offsets: int) -> list[Received]:
+    return [read_message(line(f"m{each}", "anna"), "", lane=lane, offset=each) for each in offsets]
 
 
-def test_a_position_names_the_first_delivery_of_each_message():
+def test_a_position_names_deliveries_by_lane():
     one, other = Lane("entries/0"), Lane("my.entries/11")
     received = [*_received(one, 7, 8, 9), *_received(other, 3), *_received(one, 12)]
-    received += _received(one, 13, id_="m7")
 
     position = position_of("kafka:cluster/group", received)
 
@@ -94,6 +102,14 @@ def test_a_version_is_published_by_the_delivery_that_made_it(offset, base, is_by
 
     # A version of a lane that another consumer has is published there
     assert is_published_by_another(received, {"entries/1": [range(5, 6)]}, {"entries/0": lane})
+
+
+def test_invalid_lines_at_one_place_give_letters_with_ids_of_their_own():
+    def id_of(content: bytes) -> str:
+        envelope = read_message(content, "stdin:1").envelope
+        return letter_of(dead_letter(envelope, Reason.INVALID_ENVELOPE, "no JSON")).message_id
+
+    assert len({id_of(each) for each in (b"one", b"two", b"one")}) == 2
 
 
 SOURCES = "nats://here stdout: kafka://here:9092/entries kafka://here:9092?group=g amqp://here azurequeue://127.0.0.1:1"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from confluent_kafka import Producer
 
 from runtime.errors import TargetUnavailableError, UsageError
 from runtime.publishing.publisher import SliceName
 from runtime.publishing.targets.choice import open_target
-from runtime.publishing.targets.kafka import KafkaTarget
+from runtime.publishing.targets.kafka import MARKERS, KafkaTarget
 from tests.publishing.cases import records
 from tests.publishing.servers import kafka_brokers
 
@@ -36,6 +37,29 @@ def test_each_output_is_in_the_topic_of_its_type_in_order_and_a_slice_with_a_mar
             ours = [each for each in topic if each.startswith(f"g{game}-")]
             assert ours == sorted(ours)
     assert is_new == [False, False, False, True]
+
+
+def test_a_slice_is_not_sent_again_when_older_markers_have_expired():
+    # Given a marker topic whose first records the brokers no longer keep
+    with kafka_brokers() as brokers:
+        filler = Producer({"bootstrap.servers": brokers, "log_level": 0})
+        for partition in filler.list_topics(MARKERS, timeout=30).topics[MARKERS].partitions:
+            for _ in range(9):  # the mock keeps some five megabytes
+                filler.produce(MARKERS, b"-" * 900_000, b"old", partition)
+                filler.flush()
+        target = open_target(f"kafka://{brokers}")
+
+        async def opened() -> bool:
+            publisher = target.publisher()
+            try:
+                is_new = await publisher.open(SliceName("published", 0))
+                if is_new:
+                    await publisher.commit()
+                return is_new
+            finally:
+                await publisher.close()
+
+        assert [asyncio.run(opened()) for _ in range(2)] == [True, False]
 
 
 def test_settings_and_credentials_may_stand_in_the_url():

@@ -1,0 +1,121 @@
+"""A consumer of Kafka whose broker answers late, on a fake of librdkafka's clients."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from runtime.errors import TargetUnavailableError
+from runtime.messages.envelope import Envelope
+from runtime.publishing.publisher import CommittedOutput
+from runtime.serve.brokers import kafka
+from runtime.serve.messages import Lane, Received
+
+BROKER = "kafka://127.0.0.1:9"
+
+
+def source_at(client: Any) -> kafka.KafkaSource:
+    source = kafka.KafkaSource(f"{BROKER}/entries?group=accounts")
+    source.client = client
+    return source
+
+
+@dataclass
+class Broker:
+    """Answers a call of the first producer late: when the next producer has fenced it, or when all is sent."""
+
+    late: str
+    sent: list[str] = field(default_factory=list)
+    committed: int = 0
+    answer: Event = field(default_factory=Event)
+    producers: int = 0
+    threads: list[ThreadPoolExecutor] = field(default_factory=list)
+
+    def producer(self, *_: Any, **__: Any) -> Producer:
+        self.producers += 1
+        return Producer(self, self.producers == 1)
+
+    def thread(self, workers: int) -> ThreadPoolExecutor:
+        self.threads.append(ThreadPoolExecutor(workers))
+        return self.threads[-1]
+
+    def answer_the_first(self) -> None:
+        self.answer.set()
+        self.threads[0].submit(lambda: None).result(60)  # when it has gone on to its end
+
+
+@dataclass
+class Producer:
+    broker: Broker
+    is_first: bool
+    waiting: list[str] = field(default_factory=list)
+    offset: int = 0
+
+    def wait(self, call: str) -> None:
+        if self.is_first and call == self.broker.late:
+            assert self.broker.answer.wait(60)
+
+    def init_transactions(self, _: float) -> None:
+        self.wait("init")
+        if not self.is_first and self.broker.late == "commit":
+            self.broker.answer_the_first()
+
+    def begin_transaction(self) -> None:
+        self.waiting = []
+
+    def produce(self, *_: Any, headers: dict[str, str], **__: Any) -> None:
+        self.waiting.append(headers["message_id"])
+
+    def flush(self, _: float) -> int:
+        return 0
+
+    def send_offsets_to_transaction(self, offsets: list[TopicPartition], *_: Any) -> None:
+        self.offset = offsets[0].offset
+
+    def commit_transaction(self, _: float) -> None:
+        self.broker.sent += self.waiting
+        self.broker.committed = self.offset
+        self.wait("commit")
+
+
+@pytest.mark.parametrize("late", ["init", "commit"])
+def test_a_thread_that_was_given_up_sends_nothing_again_and_neither_does_its_successor(late, monkeypatch):
+    broker, lane = Broker(late), Lane("entries/0")
+    client = SimpleNamespace(
+        committed=lambda *_, **__: [TopicPartition("entries", 0, broker.committed)],
+        consumer_group_metadata=object,
+        memberid=lambda: "this one",
+    )
+    source = source_at(client)
+    for name, fake in (
+        ("Producer", broker.producer),
+        ("ThreadPoolExecutor", broker.thread),
+        ("_SECONDS", 0.05),
+    ):
+        monkeypatch.setattr(kafka, name, fake)
+
+    # When a consumer waits in vain, gives the thread up, and publishes from another one
+    async def publish() -> None:
+        settlement = kafka.KafkaSettlement(BROKER, source, {})
+        for offset in (0, 1):
+            output = CommittedOutput(f"m{offset}", "Added", "{}", "a", "Accounts", 0, datetime.now(UTC))
+            received = Received(Envelope(f"e{offset}", "Add", "{}"), 2, lane=lane, offset=offset)
+            while lane.base == offset:
+                with suppress(TargetUnavailableError):
+                    await settlement.settle([output], [received])
+                    lane.base += 1
+
+    asyncio.run(publish())
+    broker.answer_the_first()
+
+    # Then each output is sent once, and no offset goes back
+    assert (broker.sent, broker.committed) == (["m0", "m1"], 2)
