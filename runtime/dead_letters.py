@@ -324,7 +324,8 @@ async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[Fou
 async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> int:
     """Discard the selected dead letters, and return their number. Redeliveries of these messages stay rejected.
 
-    Costs two requests per stream and one per dead letter without a stream, in addition to `find_letters`.
+    Costs two requests per stream, one more for every 20 rows of letters after the first, and one per dead letter
+    without a stream, in addition to `find_letters`.
     """
     retries = retries.beside(table)
     count = 0
@@ -359,19 +360,17 @@ async def _give_up(table: Table, stream: StreamLetters, selection: Selection, ch
         if row is None:
             return 0
         entity = await with_letters(table, read_entity(row))
-        letters, count = given_up(entity.letters.all, is_selected)
-        if count:
-            entity = replace(entity, waiting=entity.waiting.after(letters), refused=letters)
-            await store_entity(table, entity)
-        return _discarded(letters, chosen)
+        while (given := given_up(entity.letters, is_selected))[1]:
+            entity = replace(entity, waiting=entity.waiting.after(given[0]), refused=given[0])
+            entity = await store_entity(table, entity)
+        return _discarded(entity.letters.all, chosen)
     history = await find_versions(table, handler, business_id, ())
     if history is None:
         return 0
-    letters, count = given_up(history.letters.all, is_selected)
-    if count:
-        head = history.head._replace(waiting=history.head.waiting.after(letters))
-        await append(history, StreamUpdate(head, letters=letters))
-    return _discarded(letters, chosen)
+    while (given := given_up(history.letters, is_selected))[1]:
+        head = history.head._replace(waiting=history.head.waiting.after(given[0]))
+        history = await append(history, StreamUpdate(head, letters=given[0]))
+    return _discarded(history.letters.all, chosen)
 
 
 def _discarded(letters: Sequence[Letter], chosen: Collection[int]) -> int:

@@ -240,11 +240,11 @@ class Refusals:
             else:
                 letters[number] = letter
         # A letter beyond the limit is dropped once its batch makes no further attempt.
-        return [
-            letter
-            for _, letter in sorted(letters.items())
-            if letter.state is not LetterState.BEYOND_LIMIT or self._may_be_attempted_again(letter)
-        ]
+        over = [each for each in letters.values() if each.state is LetterState.BEYOND_LIMIT]
+        over = self._before.portion([each for each in over if not self._may_be_attempted_again(each)])
+        for each in over:
+            del letters[each.number]
+        return [letter for _, letter in sorted(letters.items())]
 
     def summary(self, letters: Sequence[Letter], decided: int) -> Waiting:
         """Return the summary of `letters`, as changed by the first `decided` deliveries."""

@@ -7,7 +7,7 @@ dead letters. A changed row is rewritten as a whole. A stream stores up to 1,000
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -114,6 +114,13 @@ class Letters:
         """The number of the last dead letter, or 0."""
         return self.all[-1].number if self.all else 0
 
+    def portion(self, letters: Iterable[Letter]) -> list[Letter]:
+        """Return those of `letters` that are in the first rows, as many as one transaction surely changes."""
+        by_row: dict[int, list[Letter]] = {}
+        for letter in letters:
+            by_row.setdefault(bisect_right(self.rows, letter.number), []).append(letter)
+        return [each for row in sorted(by_row)[: limits.MAX_TRANSACTION_LETTER_ROWS] for each in by_row[row]]
+
     def changed(self, letters: Sequence[Letter]) -> tuple[Letters, list[Include]]:
         """Return a copy that has only `letters`, which are ordered by number, and the changes to write."""
         before, after = _by_row(self.all, self.rows), _by_row(letters, self._starts(letters))
@@ -199,13 +206,14 @@ def read_waiting(properties: Properties) -> Waiting:
     )
 
 
-def given_up(letters: Sequence[Letter], is_meant: Callable[[Letter], bool]) -> tuple[list[Letter], int]:
-    """Mark waiting dead letters as discarded if `is_meant` returns true. Return all letters, and how many changed."""
-    changed = [
-        each._replace(state=LetterState.GIVEN_UP, envelope=None) if each.waits and is_meant(each) else each
-        for each in letters
-    ]
-    return changed, sum(before is not after for before, after in zip(letters, changed, strict=True))
+def given_up(letters: Letters, is_meant: Callable[[Letter], bool]) -> tuple[list[Letter], list[Letter]]:
+    """Mark a portion of the waiting dead letters that `is_meant` selects as discarded.
+
+    Return all letters, and the portion as it was: empty if none are left to be discarded.
+    """
+    portion = letters.portion(each for each in letters.waiting if is_meant(each))
+    changed = {each.number: each._replace(state=LetterState.GIVEN_UP, envelope=None) for each in portion}
+    return [changed.get(each.number, each) for each in letters.all], portion
 
 
 async def letters_of(partition: Partition) -> Letters:

@@ -194,19 +194,18 @@ async def _without_old_letters(
 ) -> tuple[Head, Sequence[Letter], Sequence[Include]]:
     """Plan to discard old dead letters, which prevent truncation. Return the new head, these letters, and row changes.
 
-    Writes nothing: the caller stores the changes. `among`: the numbers of the letters that may be discarded, or `None`
-    for all. Costs at most one request.
+    Of many rows of letters, takes a portion. Writes nothing: the caller stores the changes. `among`: the numbers of the
+    letters that may be discarded, or `None` for all. Costs at most one request.
     """
     latest = rules.give_up
     if latest is None or not head.waiting.count:
         return head, (), ()
     letters = await dead_letter_rows.letters_of(stream.partition)
-    old = [letter for letter in letters.waiting if letter.refused_at <= latest]
-    old = [letter for letter in old if among is None or letter.number in among]
+    changed, old = given_up(
+        letters, lambda each: each.refused_at <= latest and (among is None or each.number in among)
+    )
     if not old:
         return head, (), ()
-    numbers = {letter.number for letter in old}
-    changed, _ = given_up(letters.all, lambda letter: letter.number in numbers)
     head = head._replace(waiting=head.waiting.after(changed))
     return head, old, letters.changed(changed)[1]
 

@@ -284,6 +284,33 @@ def test_a_task_adds_no_more_than_its_limit_and_none_that_is_too_large_for_a_row
     assert len(found(table)) == 200
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS[:3])
+def test_letters_of_more_rows_than_a_transaction_takes_are_redriven_dropped_and_discarded(
+    algorithm, monkeypatch
+):
+    for module, name, most in (
+        (limits, "MAX_ROW_LETTERS", 1),
+        (limits, "MAX_TRANSACTION_LETTER_ROWS", 4),
+        (store_limits, "MAX_OPERATIONS", 9),
+    ):
+        monkeypatch.setattr(module, name, most)
+    office, names = PostOffice(algorithm), [f"m{number}" for number in range(20)]
+    DAMAGED.update(names)
+
+    assert ends(office.batch(*map(parcel, names))) == ["handler_error"] * 20
+    DAMAGED.difference_update(names[:10])
+    assert ends(office.redrive()) == ["processed"] * 10 + ["handler_error"] * 10
+    # What was decided is kept until the batches have ended.
+    ledger = Ledger(office.table, ToldClock(), PATIENCE)
+    for batch in ("batch-1", "batch-2"):
+        drive(ledger.begin(batch, "log", "out", algorithm))
+        drive(ledger.abandon(batch))
+    drive(office.processor().redrive(parcel("m19")))
+    assert office.discard() == 10
+
+    assert (office.names(), office.state()) == ([], names[:10])
+
+
 def test_letters_and_versions_that_do_not_fit_one_transaction_together_are_stored_in_several(monkeypatch):
     monkeypatch.setattr(store_limits, "SURELY_SMALL_BYTES", 0)
     monkeypatch.setattr(store_limits, "MAX_TRANSACTION_BYTES", 24_000)
