@@ -76,7 +76,7 @@ async def _serve(explorer: Explorer, listening: socket.socket) -> None:
 
 
 async def _redrive(
-    found: Sequence[FoundLetter], states: TablePlace, app: str, out: str, env: str | None
+    found: Sequence[FoundLetter], states: TablePlace, app: str, out: str, env: str | None = None
 ) -> str:
     """Redrive dead letters as a separate batch, in another process. Return the batch id."""
     batch_id = f"redrive-{uuid.uuid4().hex[:12]}"

@@ -108,4 +108,4 @@ def test_a_redrive_is_a_command_whose_arguments_hold_no_secret(explored, monkeyp
 
     Process.returncode = 1
     with pytest.raises(NotPossibleError, match=r"The redrive failed\. it broke"):
-        asyncio.run(explore._redrive([found], place, "samples.shooting_range:app", "out", None))
+        asyncio.run(explore._redrive([found], place, "samples.shooting_range:app", "out"))
