@@ -262,7 +262,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         options = [entry] if isinstance(entry, Declared) else list(entry.options())
         parameters += [one.parameter() for one in options]
         declared |= {one.name: one for one in options}
-    if any(each.group is not None for each in declared.values()):
+    if "env" not in declared and any(each.group is not None for each in declared.values()):
         parameters.append(Declared(of_environment(), str | None, None).parameter())
     rare = sum(each.is_rare for each in declared.values())
     if rare:
