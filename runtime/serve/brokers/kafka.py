@@ -77,6 +77,8 @@ class KafkaSource:
             raise UsageError(_FORM)
         self.origin: str | None = None
         self._lanes: dict[tuple[str, int], Lane] = {}
+        self._new: dict[tuple[str, int], Lane] = {}  # lanes with an unknown base
+        self._found: list[Received] = []  # deliveries that wait until the bases are known
         self._is_paused: bool | None = None  # None if unknown, as after an assignment
         self._reading, self._committing = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         given = {name: value for name, value in place.settings.items() if name not in _OF_PRODUCERS}
@@ -117,10 +119,17 @@ class KafkaSource:
         return await _in(thread, work, self.name, SourceUnavailableError)
 
     def _read(self, most: int, linger: float) -> list[Received]:
-        client, is_paused = self.client, most == 0
         if self._is_down:
-            client.list_topics(timeout=1.0)  # raises until a broker answers
+            self.client.list_topics(timeout=1.0)  # raises until a broker answers
             self._is_down = False
+        self._learn_bases()
+        self._found += self._polled(most, linger)
+        self._learn_bases()  # of lanes that were assigned meanwhile
+        found, self._found = self._found, []
+        return found
+
+    def _polled(self, most: int, linger: float) -> list[Received]:
+        client, is_paused = self.client, most == 0
         if is_paused is not self._is_paused:
             (client.pause if is_paused else client.resume)(client.assignment())
             self._is_paused = is_paused
@@ -135,6 +144,16 @@ class KafkaSource:
         if errors and not found:  # a lasting error is read again, but records are not
             raise KafkaException(errors[0])
         return [each for each in found if each is not None]
+
+    def _learn_bases(self) -> None:
+        """Ask for the committed offsets of new lanes. Without them, copies cannot be told from other deliveries."""
+        if self._new:
+            asked = [TopicPartition(*place) for place in self._new]
+            for each in self.client.committed(asked, timeout=_SECONDS):
+                if each.error is not None:
+                    raise KafkaException(each.error)
+                self._new[each.topic, each.partition].base = max(each.offset, 0)
+            self._new = {}
 
     def _noted(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - that is its public name
@@ -154,15 +173,14 @@ class KafkaSource:
         return read_message(value, place, None, None, headers, stamped, self.decode, lane=lane, offset=offset)
 
     def _assigned(self, client: Client, partitions: list[TopicPartition]) -> None:
-        with suppress(KafkaException):  # without an answer, no delivery counts as acknowledged
-            partitions = client.committed(partitions, timeout=_SECONDS)
         lanes = {
             (each.topic, each.partition): Lane(
-                f"{each.topic}/{each.partition}", max(each.offset, 0), end=partial(_end, client, each)
+                f"{each.topic}/{each.partition}", end=partial(_end, client, each)
             )
             for each in partitions
         }
         self._lanes |= lanes
+        self._new |= lanes
         self._is_paused = None
         self._rebalances.assigned(lanes.values())
 

@@ -12,13 +12,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from runtime.errors import TargetUnavailableError
 from runtime.messages.envelope import Envelope
 from runtime.publishing.publisher import CommittedOutput
 from runtime.serve.brokers import kafka
-from runtime.serve.messages import Lane, Received
+from runtime.serve.messages import Lane, Received, SourceUnavailableError
 
 BROKER = "kafka://127.0.0.1:9"
 
@@ -119,3 +119,41 @@ def test_a_thread_that_was_given_up_sends_nothing_again_and_neither_does_its_suc
 
     # Then each output is sent once, and no offset goes back
     assert (broker.sent, broker.committed) == (["m0", "m1"], 2)
+
+
+def test_nothing_is_delivered_before_the_brokers_tell_what_was_acknowledged():
+    # Given a partition that is assigned while they do not tell its committed offset
+    place = TopicPartition("entries", 0, 7)
+    answers = [[place], KafkaException(KafkaError(KafkaError._TIMED_OUT))]
+    record = SimpleNamespace(
+        error=lambda: None, topic=lambda: "entries", partition=lambda: 0, offset=lambda: 9,
+        value=lambda: b"", headers=lambda: None, timestamp=lambda: (0, 0),
+    )  # fmt: skip
+    records = [record]
+
+    def poll(_: float) -> Any:
+        if records:
+            subscribed["on_assign"](client, [TopicPartition("entries", 0)])
+        return records.pop() if records else None
+
+    def committed(*_: Any, **__: Any) -> Any:
+        if isinstance(answer := answers.pop(), Exception):
+            raise answer
+        return answer
+
+    subscribed = dict[str, Any]()
+    client = SimpleNamespace(
+        list_topics=lambda **_: SimpleNamespace(topics=["entries"], cluster_id="cluster"),
+        subscribe=lambda _, **given: subscribed.update(given),
+        poll=poll, committed=committed, resume=lambda _: None, assignment=list,
+    )  # fmt: skip
+    source = source_at(client)
+
+    async def read() -> list[Any]:
+        await source.open(SimpleNamespace(assigned=list))
+        with pytest.raises(SourceUnavailableError):
+            await source.read(1, 0)
+        return [*await source.read(1, 0)]
+
+    (received,) = asyncio.run(read())
+    assert (received.offset, received.lane.base) == (9, 7)
