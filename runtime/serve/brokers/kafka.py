@@ -93,7 +93,7 @@ class KafkaSource:
         missing = [topic for topic in topics if topic not in metadata.topics]
         if missing:
             raise UsageError(f"{self.name} has no topic {', '.join(missing)}.")
-        self.origin = f"kafka:{metadata.cluster_id}/{quote(self.group, safe='')}"
+        self.origin = self.origin_in(metadata.cluster_id)
         subscribe = partial(
             self.client.subscribe,
             on_assign=self._assigned,
@@ -101,6 +101,10 @@ class KafkaSource:
             on_lost=lambda _, partitions: rebalances.lost(self._taken(partitions)),
         )
         await self._call(self._reading, partial(subscribe, topics))
+
+    def origin_in(self, cluster: str | None) -> str:
+        """Return the `origin` of this group in the cluster with this id."""
+        return f"kafka:{cluster}/{quote(self.group, safe='')}"
 
     async def read(self, most: int, linger: float) -> Sequence[Received]:
         return await self._call(self._reading, partial(self._read, most, linger))
@@ -226,19 +230,24 @@ class KafkaSettlement(Settlement):
         super().__init__(place.name, source, self._send_all, self._close, self._open)
         self._names = names
         self._worker = _Worker()
-        self._own: dict[str, Any] = {"enable.idempotence": True}
-        self._group: KafkaSource | None = None
-        if isinstance(source, KafkaSource) and source.place.name == place.name:
-            given, self._group = {**source.place.settings, **place.settings}, source
+        self._transactions: dict[str, Any] = {}
+        self._group = source if isinstance(source, KafkaSource) else None
+        self._is_compared = self._group is None or self._group.place.name == place.name
+        if self._group is not None:
+            given = {**self._group.place.settings, **place.settings}
             instance = given.get("group.instance.id") or uuid.uuid4().hex
-            self._own["transactional.id"] = f"consistent-serve-{source.group}-{instance}"
-            self._own["transaction.timeout.ms"] = given.get("transaction.timeout.ms", _TRANSACTION_MS)
+            self._transactions["transactional.id"] = f"consistent-serve-{self._group.group}-{instance}"
+            self._transactions["transaction.timeout.ms"] = given.get(
+                "transaction.timeout.ms", _TRANSACTION_MS
+            )
 
     async def settle(self, outputs: Sequence[CommittedOutput], received: Sequence[Received]) -> None:
         """Send outputs and commit the offsets of deliveries, in one transaction if the source is on the same cluster.
 
         For another source, send the outputs first, and then acknowledge the deliveries.
         """
+        if outputs and not self._is_compared:
+            await self._call(self._compare)
         if self._group is None or not outputs:
             await super().settle(outputs, received)
         else:
@@ -261,11 +270,20 @@ class KafkaSettlement(Settlement):
     async def _open(self) -> None:
         """Connect early, so the first outputs need not wait for the connection."""
         with suppress(TargetUnavailableError):  # the first outputs connect again
+            await self._call(self._compare)
             await self._call(self._begun)
 
     async def _close(self) -> None:
         self._worker.producer = None  # the broker aborts a transaction that is open
         self._worker.thread.shutdown(wait=False)
+
+    def _compare(self, _: _Worker) -> None:
+        """Compare the clusters of target and source by their ids, because one cluster has many URLs."""
+        if not self._is_compared and self._group is not None:
+            found = Producer({**self._place.settings}, logger=_QUIET).list_topics(timeout=_SECONDS).cluster_id
+            if not found or self._group.origin_in(found) != self._group.origin:
+                self._group = None
+        self._is_compared = True
 
     def _transact(
         self, group: Client, outputs: Sequence[CommittedOutput], received: Sequence[Received], worker: _Worker
@@ -314,7 +332,9 @@ class KafkaSettlement(Settlement):
 
     def _begun(self, worker: _Worker) -> Producer:
         if worker.producer is None:
-            producer = Producer({**self._place.settings, **self._own}, logger=_QUIET)
+            own = {} if self._group is None else self._transactions
+            settings = {**self._place.settings, "enable.idempotence": True, **own}
+            producer = Producer(settings, logger=_QUIET)
             if self._group is not None:
                 producer.init_transactions(_SECONDS)
             if worker.is_given_up:  # this call fenced the successor, which sends the outputs
