@@ -30,7 +30,7 @@ from confluent_kafka import Consumer as Client
 from runtime.errors import RuntimeFailure, TargetUnavailableError, UsageError
 from runtime.messages.records import Decode
 from runtime.publishing.publisher import CommittedOutput
-from runtime.publishing.targets.kafka import _QUIET, Topics, headers_of, produce
+from runtime.publishing.targets.kafka import _QUIET, Topics, headers_of, produce, unwrapped_errors
 from runtime.serve.messages import (
     Lane,
     Rebalances,
@@ -315,6 +315,7 @@ class KafkaSettlement(Settlement):
                 worker.producer, worker.may_have_committed = producer, False
             raise
 
+    @unwrapped_errors()
     def _send(self, producer: Producer, outputs: Sequence[CommittedOutput]) -> None:
         failures, topics = list[KafkaError](), self._place.topics
 
