@@ -306,12 +306,16 @@ class Runner:
                 await asyncio.sleep(self.options.lease.total_seconds() / 3)
                 await claim.renew()
 
+        async def roll_back() -> None:
+            await publisher.roll_back()
+            await claim.renew()  # without the lease, another attempt would only disturb the other runner
+
         attempt = partial(self._attempt, publisher, claim)
         try:
             with first_error():
                 async with asyncio.TaskGroup() as group:
                     renewing = group.create_task(renewed())
-                    await until_available(self.options.attempts, attempt, roll_back=publisher.roll_back)
+                    await until_available(self.options.attempts, attempt, roll_back=roll_back)
                     renewing.cancel()
         except LeaseLostError:
             await publisher.roll_back()

@@ -76,6 +76,20 @@ def headers_of(output: CommittedOutput) -> dict[str, str | bytes | None]:
     }
 
 
+@contextmanager
+def unwrapped_errors() -> Iterator[None]:
+    """Raise the `KafkaException` of a fatal error, which confluent-kafka wraps if a callback follows."""
+    try:
+        yield
+    except SystemError as error:
+        cause: BaseException | None = error
+        while isinstance(cause, SystemError):
+            cause = cause.__cause__
+        if not isinstance(cause, KafkaException):
+            raise
+        raise cause from None
+
+
 Sent = Callable[[KafkaError | None, Message], None]
 """Called when a record is delivered, or has failed with an error."""
 
@@ -139,11 +153,12 @@ class Markers:
 
 _LOOKS, _PAUSE_SECONDS = 20, 0.25  # checks for a topic that the cluster may be creating
 
-_UNREACHABLE = {
+_TEMPORARY = {
     KafkaError._TIMED_OUT,  # noqa: SLF001 - that is its public name
     KafkaError._TRANSPORT,  # noqa: SLF001
     KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
     KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
+    KafkaError._FENCED,  # noqa: SLF001 - by another runner: the lease tells which one sends the slice
 }
 
 
@@ -281,10 +296,11 @@ class KafkaPublisher(publisher.ThreadedPublisher):
 @contextmanager
 def _translated_errors(name: str) -> Iterator[None]:
     try:
-        yield
+        with unwrapped_errors():
+            yield
     except KafkaException as error:
         cause = error.args[0]
-        may_succeed = cause.retriable() or cause.txn_requires_abort() or cause.code() in _UNREACHABLE
+        may_succeed = cause.retriable() or cause.txn_requires_abort() or cause.code() in _TEMPORARY
         kind = TargetUnavailableError if may_succeed else TargetError
         hint = ""
         if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # a broker does not say which record is too large

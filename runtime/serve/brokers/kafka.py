@@ -30,7 +30,7 @@ from confluent_kafka import Consumer as Client
 from runtime.errors import RuntimeFailure, TargetUnavailableError, UsageError
 from runtime.messages.records import Decode
 from runtime.publishing.publisher import CommittedOutput
-from runtime.publishing.targets.kafka import _QUIET, Topics, headers_of, produce
+from runtime.publishing.targets.kafka import _QUIET, Topics, headers_of, produce, unwrapped_errors
 from runtime.serve.messages import (
     Lane,
     Rebalances,
@@ -77,6 +77,8 @@ class KafkaSource:
             raise UsageError(_FORM)
         self.origin: str | None = None
         self._lanes: dict[tuple[str, int], Lane] = {}
+        self._new: dict[tuple[str, int], Lane] = {}  # lanes with an unknown base
+        self._found: list[Received] = []  # deliveries that wait until the bases are known
         self._is_paused: bool | None = None  # None if unknown, as after an assignment
         self._reading, self._committing = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         given = {name: value for name, value in place.settings.items() if name not in _OF_PRODUCERS}
@@ -91,7 +93,7 @@ class KafkaSource:
         missing = [topic for topic in topics if topic not in metadata.topics]
         if missing:
             raise UsageError(f"{self.name} has no topic {', '.join(missing)}.")
-        self.origin = f"kafka:{metadata.cluster_id}/{quote(self.group, safe='')}"
+        self.origin = self.origin_in(metadata.cluster_id)
         subscribe = partial(
             self.client.subscribe,
             on_assign=self._assigned,
@@ -99,6 +101,10 @@ class KafkaSource:
             on_lost=lambda _, partitions: rebalances.lost(self._taken(partitions)),
         )
         await self._call(self._reading, partial(subscribe, topics))
+
+    def origin_in(self, cluster: str | None) -> str:
+        """Return the `origin` of this group in the cluster with this id."""
+        return f"kafka:{cluster}/{quote(self.group, safe='')}"
 
     async def read(self, most: int, linger: float) -> Sequence[Received]:
         return await self._call(self._reading, partial(self._read, most, linger))
@@ -117,10 +123,17 @@ class KafkaSource:
         return await _in(thread, work, self.name, SourceUnavailableError)
 
     def _read(self, most: int, linger: float) -> list[Received]:
-        client, is_paused = self.client, most == 0
         if self._is_down:
-            client.list_topics(timeout=1.0)  # raises until a broker answers
+            self.client.list_topics(timeout=1.0)  # raises until a broker answers
             self._is_down = False
+        self._learn_bases()
+        self._found += self._polled(most, linger)
+        self._learn_bases()  # of lanes that were assigned meanwhile
+        found, self._found = self._found, []
+        return found
+
+    def _polled(self, most: int, linger: float) -> list[Received]:
+        client, is_paused = self.client, most == 0
         if is_paused is not self._is_paused:
             (client.pause if is_paused else client.resume)(client.assignment())
             self._is_paused = is_paused
@@ -135,6 +148,16 @@ class KafkaSource:
         if errors and not found:  # a lasting error is read again, but records are not
             raise KafkaException(errors[0])
         return [each for each in found if each is not None]
+
+    def _learn_bases(self) -> None:
+        """Ask for the committed offsets of new lanes. Without them, copies cannot be told from other deliveries."""
+        if self._new:
+            asked = [TopicPartition(*place) for place in self._new]
+            for each in self.client.committed(asked, timeout=_SECONDS):
+                if each.error is not None:
+                    raise KafkaException(each.error)
+                self._new[each.topic, each.partition].base = max(each.offset, 0)
+            self._new = {}
 
     def _noted(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - that is its public name
@@ -154,15 +177,14 @@ class KafkaSource:
         return read_message(value, place, None, None, headers, stamped, self.decode, lane=lane, offset=offset)
 
     def _assigned(self, client: Client, partitions: list[TopicPartition]) -> None:
-        with suppress(KafkaException):  # without an answer, no delivery counts as acknowledged
-            partitions = client.committed(partitions, timeout=_SECONDS)
         lanes = {
             (each.topic, each.partition): Lane(
-                f"{each.topic}/{each.partition}", max(each.offset, 0), end=partial(_end, client, each)
+                f"{each.topic}/{each.partition}", end=partial(_end, client, each)
             )
             for each in partitions
         }
         self._lanes |= lanes
+        self._new |= lanes
         self._is_paused = None
         self._rebalances.assigned(lanes.values())
 
@@ -208,19 +230,24 @@ class KafkaSettlement(Settlement):
         super().__init__(place.name, source, self._send_all, self._close, self._open)
         self._names = names
         self._worker = _Worker()
-        self._own: dict[str, Any] = {"enable.idempotence": True}
-        self._group: KafkaSource | None = None
-        if isinstance(source, KafkaSource) and source.place.name == place.name:
-            given, self._group = {**source.place.settings, **place.settings}, source
+        self._transactions: dict[str, Any] = {}
+        self._group = source if isinstance(source, KafkaSource) else None
+        self._is_compared = self._group is None or self._group.place.name == place.name
+        if self._group is not None:
+            given = {**self._group.place.settings, **place.settings}
             instance = given.get("group.instance.id") or uuid.uuid4().hex
-            self._own["transactional.id"] = f"consistent-serve-{source.group}-{instance}"
-            self._own["transaction.timeout.ms"] = given.get("transaction.timeout.ms", _TRANSACTION_MS)
+            self._transactions["transactional.id"] = f"consistent-serve-{self._group.group}-{instance}"
+            self._transactions["transaction.timeout.ms"] = given.get(
+                "transaction.timeout.ms", _TRANSACTION_MS
+            )
 
     async def settle(self, outputs: Sequence[CommittedOutput], received: Sequence[Received]) -> None:
         """Send outputs and commit the offsets of deliveries, in one transaction if the source is on the same cluster.
 
         For another source, send the outputs first, and then acknowledge the deliveries.
         """
+        if outputs and not self._is_compared:
+            await self._call(self._compare)
         if self._group is None or not outputs:
             await super().settle(outputs, received)
         else:
@@ -243,11 +270,20 @@ class KafkaSettlement(Settlement):
     async def _open(self) -> None:
         """Connect early, so the first outputs need not wait for the connection."""
         with suppress(TargetUnavailableError):  # the first outputs connect again
+            await self._call(self._compare)
             await self._call(self._begun)
 
     async def _close(self) -> None:
         self._worker.producer = None  # the broker aborts a transaction that is open
         self._worker.thread.shutdown(wait=False)
+
+    def _compare(self, _: _Worker) -> None:
+        """Compare the clusters of target and source by their ids, because one cluster has many URLs."""
+        if not self._is_compared and self._group is not None:
+            found = Producer({**self._place.settings}, logger=_QUIET).list_topics(timeout=_SECONDS).cluster_id
+            if not found or self._group.origin_in(found) != self._group.origin:
+                self._group = None
+        self._is_compared = True
 
     def _transact(
         self, group: Client, outputs: Sequence[CommittedOutput], received: Sequence[Received], worker: _Worker
@@ -279,6 +315,7 @@ class KafkaSettlement(Settlement):
                 worker.producer, worker.may_have_committed = producer, False
             raise
 
+    @unwrapped_errors()
     def _send(self, producer: Producer, outputs: Sequence[CommittedOutput]) -> None:
         failures, topics = list[KafkaError](), self._place.topics
 
@@ -296,7 +333,9 @@ class KafkaSettlement(Settlement):
 
     def _begun(self, worker: _Worker) -> Producer:
         if worker.producer is None:
-            producer = Producer({**self._place.settings, **self._own}, logger=_QUIET)
+            own = {} if self._group is None else self._transactions
+            settings = {**self._place.settings, "enable.idempotence": True, **own}
+            producer = Producer(settings, logger=_QUIET)
             if self._group is not None:
                 producer.init_transactions(_SECONDS)
             if worker.is_given_up:  # this call fenced the successor, which sends the outputs

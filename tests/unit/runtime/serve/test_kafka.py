@@ -12,13 +12,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from runtime.errors import TargetUnavailableError
 from runtime.messages.envelope import Envelope
 from runtime.publishing.publisher import CommittedOutput
 from runtime.serve.brokers import kafka
-from runtime.serve.messages import Lane, Received
+from runtime.serve.messages import Lane, Received, SourceUnavailableError
 
 BROKER = "kafka://127.0.0.1:9"
 
@@ -36,6 +36,8 @@ class Broker:
     late: str
     sent: list[str] = field(default_factory=list)
     committed: int = 0
+    cluster: str | None = None
+    log: list[str] = field(default_factory=list)
     answer: Event = field(default_factory=Event)
     producers: int = 0
     threads: list[ThreadPoolExecutor] = field(default_factory=list)
@@ -47,6 +49,14 @@ class Broker:
     def thread(self, workers: int) -> ThreadPoolExecutor:
         self.threads.append(ThreadPoolExecutor(workers))
         return self.threads[-1]
+
+    def client(self) -> Any:
+        return SimpleNamespace(
+            committed=lambda *_, **__: [TopicPartition("entries", 0, self.committed)],
+            commit=lambda **_: self.log.append("acknowledged"),
+            consumer_group_metadata=object,
+            memberid=lambda: "this one",
+        )
 
     def answer_the_first(self) -> None:
         self.answer.set()
@@ -78,24 +88,29 @@ class Producer:
     def flush(self, _: float) -> int:
         return 0
 
+    def list_topics(self, **_: Any) -> Any:
+        return SimpleNamespace(cluster_id=self.broker.cluster)
+
     def send_offsets_to_transaction(self, offsets: list[TopicPartition], *_: Any) -> None:
         self.offset = offsets[0].offset
 
     def commit_transaction(self, _: float) -> None:
         self.broker.sent += self.waiting
         self.broker.committed = self.offset
+        self.broker.log.append("committed")
         self.wait("commit")
+
+
+def handled(lane: Lane, offset: int) -> tuple[list[CommittedOutput], list[Received]]:
+    """Return the output of a delivery, and the delivery."""
+    output = CommittedOutput(f"m{offset}", "Added", "{}", "a", "Accounts", 0, datetime.now(UTC))
+    return [output], [Received(Envelope(f"e{offset}", "Add", "{}"), 2, lane=lane, offset=offset)]
 
 
 @pytest.mark.parametrize("late", ["init", "commit"])
 def test_a_thread_that_was_given_up_sends_nothing_again_and_neither_does_its_successor(late, monkeypatch):
     broker, lane = Broker(late), Lane("entries/0")
-    client = SimpleNamespace(
-        committed=lambda *_, **__: [TopicPartition("entries", 0, broker.committed)],
-        consumer_group_metadata=object,
-        memberid=lambda: "this one",
-    )
-    source = source_at(client)
+    source = source_at(broker.client())
     for name, fake in (
         ("Producer", broker.producer),
         ("ThreadPoolExecutor", broker.thread),
@@ -107,11 +122,9 @@ def test_a_thread_that_was_given_up_sends_nothing_again_and_neither_does_its_suc
     async def publish() -> None:
         settlement = kafka.KafkaSettlement(BROKER, source, {})
         for offset in (0, 1):
-            output = CommittedOutput(f"m{offset}", "Added", "{}", "a", "Accounts", 0, datetime.now(UTC))
-            received = Received(Envelope(f"e{offset}", "Add", "{}"), 2, lane=lane, offset=offset)
             while lane.base == offset:
                 with suppress(TargetUnavailableError):
-                    await settlement.settle([output], [received])
+                    await settlement.settle(*handled(lane, offset))
                     lane.base += 1
 
     asyncio.run(publish())
@@ -119,3 +132,54 @@ def test_a_thread_that_was_given_up_sends_nothing_again_and_neither_does_its_suc
 
     # Then each output is sent once, and no offset goes back
     assert (broker.sent, broker.committed) == (["m0", "m1"], 2)
+
+
+def test_nothing_is_delivered_before_the_brokers_tell_what_was_acknowledged():
+    # Given a partition that is assigned while they do not tell its committed offset
+    place = TopicPartition("entries", 0, 7)
+    answers = [[place], KafkaException(KafkaError(KafkaError._TIMED_OUT))]
+    record = SimpleNamespace(
+        error=lambda: None, topic=lambda: "entries", partition=lambda: 0, offset=lambda: 9,
+        value=lambda: b"", headers=lambda: None, timestamp=lambda: (0, 0),
+    )  # fmt: skip
+    records = [record]
+
+    def poll(_: float) -> Any:
+        if records:
+            subscribed["on_assign"](client, [TopicPartition("entries", 0)])
+        return records.pop() if records else None
+
+    def committed(*_: Any, **__: Any) -> Any:
+        if isinstance(answer := answers.pop(), Exception):
+            raise answer
+        return answer
+
+    subscribed = dict[str, Any]()
+    client = SimpleNamespace(
+        list_topics=lambda **_: SimpleNamespace(topics=["entries"], cluster_id="cluster"),
+        subscribe=lambda _, **given: subscribed.update(given),
+        poll=poll, committed=committed, resume=lambda _: None, assignment=list,
+    )  # fmt: skip
+    source = source_at(client)
+
+    async def read() -> list[Any]:
+        await source.open(SimpleNamespace(assigned=list))
+        with pytest.raises(SourceUnavailableError):
+            await source.read(1, 0)
+        return [*await source.read(1, 0)]
+
+    (received,) = asyncio.run(read())
+    assert (received.offset, received.lane.base) == (9, 7)
+
+
+@pytest.mark.parametrize(("cluster", "log"), [("one", ["committed"]), ("two", ["acknowledged"])])
+def test_a_cluster_is_the_same_by_its_id_and_not_by_its_url(cluster, log, monkeypatch):
+    broker = Broker("", cluster=cluster)
+    source = source_at(broker.client())
+    source.origin = "kafka:one/accounts"
+    monkeypatch.setattr(kafka, "Producer", broker.producer)
+
+    settlement = kafka.KafkaSettlement("kafka://localhost:9", source, {})
+    asyncio.run(settlement.settle(*handled(Lane("entries/0"), 0)))
+
+    assert broker.log == log

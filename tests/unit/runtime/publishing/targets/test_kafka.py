@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import Mock
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from runtime.errors import TargetUnavailableError, UsageError
-from runtime.publishing.publisher import SliceName
+from runtime.publishing.publisher import PublishOptions, SliceName
+from runtime.publishing.targets import kafka
 from runtime.publishing.targets.choice import open_target
 from runtime.publishing.targets.kafka import MARKERS, KafkaTarget
 from tests.publishing.cases import records
@@ -60,6 +62,28 @@ def test_a_slice_is_not_sent_again_when_older_markers_have_expired():
                 await publisher.close()
 
         assert [asyncio.run(opened()) for _ in range(2)] == [True, False]
+
+
+def test_a_runner_whose_slice_was_taken_over_leaves_it_to_the_other_one(batch, monkeypatch):
+    # Given a runner whose slice another one takes over and sends before the commit, so that the brokers fence it
+    url, opened = "kafka://127.0.0.1:9", list[float]()
+
+    def flush(_: float) -> int:
+        if len(opened) == 1:
+            batch.publish(url, PublishOptions(slices=1, take_over=True))
+            raise SystemError("_sent") from KafkaException(KafkaError(KafkaError._FENCED))
+        return 0
+
+    async def nothing(*_: object) -> None: ...
+
+    producer = Mock(flush=flush, init_transactions=opened.append)
+    monkeypatch.setattr(kafka, "Producer", Mock(return_value=producer))
+    monkeypatch.setattr(kafka, "Markers", Mock(return_value=Mock(have=Mock(return_value=False))))
+    monkeypatch.setattr(KafkaTarget, "prepare", nothing)
+
+    # Then it ends without an error, and fences nobody by opening the slice again
+    batch.publish(url, PublishOptions(slices=1))
+    assert len(opened) == 2
 
 
 def test_settings_and_credentials_may_stand_in_the_url():
