@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import urlunsplit
 
 import aio_pika
 from aio_pika.abc import AbstractIncomingMessage, AbstractRobustConnection
@@ -23,6 +23,8 @@ from runtime.serve.messages import (
     Settlement,
     Source,
     SourceUnavailableError,
+    number_of,
+    parts_of,
     read_message,
     taken,
 )
@@ -37,10 +39,9 @@ class _Place:
     """The parts of a URL, and the connection to the broker."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+        parts, self.given = parts_of(url, _FORM)
         if not parts.hostname:
             raise UsageError(_FORM)
-        self.given = dict(parse_qsl(parts.query))
         self._url = urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
         self.name = f"{parts.scheme}://{parts.hostname}:{parts.port or 5672}{parts.path}"
         self.connection: AbstractRobustConnection | None = None
@@ -63,6 +64,7 @@ class RabbitSource:
     def __init__(self, url: str) -> None:
         self._place = _Place(url)
         self._queue = self._place.given.get("queue", "")
+        self._prefetch = number_of(self._place.given, "prefetch", 1000)
         if not self._queue:
             raise UsageError(_FORM)
         self.name = f"{self._place.name}{self._queue}"
@@ -72,7 +74,7 @@ class RabbitSource:
         self._messages: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
         try:
             channel = await self._place.channel()
-            await channel.set_qos(prefetch_count=int(self._place.given.get("prefetch", "1000")))
+            await channel.set_qos(prefetch_count=self._prefetch)
             self._opened = await channel.get_queue(self._queue)
             await self._opened.consume(self._messages.put)
         except ChannelNotFoundEntity as error:

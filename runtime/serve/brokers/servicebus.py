@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
 
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusReceivedMessage, exceptions
 from azure.servicebus.aio import AutoLockRenewer, ServiceBusClient, ServiceBusReceiver
@@ -19,7 +18,16 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from runtime.errors import UsageError
 from runtime.options import resolved
-from runtime.serve.messages import Rebalances, Received, SourceUnavailableError, read_message, taken
+from runtime.serve.messages import (
+    Rebalances,
+    Received,
+    SourceUnavailableError,
+    number_of,
+    parts_of,
+    read_message,
+    taken,
+    usable_connection,
+)
 from runtime.serve.streams import LOG
 
 _FORM = (
@@ -53,14 +61,14 @@ class ServiceBusSource:
     origin: str | None = None
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        given, self._entity = dict(parse_qsl(parts.query)), parts.path.strip("/").split("/")
+        parts, given = parts_of(url, _FORM)
+        self._entity = parts.path.strip("/").split("/")
         self._host, self._connection = parts.netloc, given.get("connection")
         has_host = parts.hostname or self._connection
-        if not all(self._entity) or self._entity[2:] or parts.username or not has_host:
+        if not all(self._entity) or self._entity[2:] or "@" in parts.netloc or not has_host:
             raise UsageError(_FORM)
         self.name = f"servicebus://{parts.netloc}{parts.path}"
-        self._sessions, self._prefetch = int(given.get("sessions", "0")), int(given.get("prefetch", "1000"))
+        self._sessions, self._prefetch = number_of(given, "sessions", 0), number_of(given, "prefetch", 1000)
         self._problem: ServiceBusError | None = None
 
     async def open(self, rebalances: Rebalances) -> None:
@@ -71,7 +79,8 @@ class ServiceBusSource:
 
     def _connected(self) -> ServiceBusClient:
         if self._connection:
-            return ServiceBusClient.from_connection_string(resolved(self._connection))
+            with usable_connection():
+                return ServiceBusClient.from_connection_string(resolved(self._connection))
         from azure.identity.aio import DefaultAzureCredential  # noqa: PLC0415 - where it is needed
 
         return ServiceBusClient(self._host, DefaultAzureCredential())
