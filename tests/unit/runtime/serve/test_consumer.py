@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -448,3 +449,14 @@ def test_probes_tell_what_is_away(caplog):
         assert (status, told["counts"]) == (200, {"processed": 1, "published": 1})
 
     world.consume(during)
+
+
+def test_a_port_or_folder_that_cannot_be_used_is_told(tmp_path):
+    world, file = World(), tmp_path / "file"
+    file.touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        wrong = {"health_port": taken.getsockname()[1]}, {"crashes": str(file)}
+        for given, name in zip(wrong, ("--health-port", "--crashes"), strict=True):
+            world.options = ServeOptions(**given)
+            with pytest.raises(UsageError, match=name):
+                world.consume(lambda _: asyncio.sleep(0))
