@@ -13,7 +13,13 @@ from urllib.parse import urlunsplit
 
 import aio_pika
 from aio_pika.abc import AbstractIncomingMessage, AbstractRobustConnection
-from aio_pika.exceptions import AMQPError, ChannelNotFoundEntity, PublishError
+from aio_pika.exceptions import (
+    AMQPError,
+    AuthenticationError,
+    ChannelNotFoundEntity,
+    ProbableAuthenticationError,
+    PublishError,
+)
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
 from runtime.publishing.publisher import CommittedOutput
@@ -50,10 +56,15 @@ class _Place:
         self.connection = self.connection or await aio_pika.connect_robust(self._url, reconnect_interval=1)
         return await self.connection.channel(on_return_raises=True)
 
+    @property
+    def is_connected(self) -> bool:
+        return self.connection is not None and self.connection.connected.is_set()
+
     async def close(self) -> None:
-        if self.connection is not None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
             with suppress(*_LOST):
-                await self.connection.close()
+                await connection.close()
 
 
 class RabbitSource:
@@ -79,11 +90,18 @@ class RabbitSource:
             await self._opened.consume(self._messages.put)
         except ChannelNotFoundEntity as error:
             raise UsageError(f"There is no queue {self.name}: correct --from.") from error
+        except (AuthenticationError, ProbableAuthenticationError) as error:
+            raise UsageError(f"{self.name} refuses the user: {error}") from error
         except _LOST as error:
-            raise UsageError(f"{self.name} does not answer: {error}") from error
+            await (
+                self._place.close()
+            )  # or a subscription of this attempt would be renewed beside the next one
+            raise SourceUnavailableError(f"{self.name}: {error}") from error
 
     async def read(self, most: int, linger: float) -> Sequence[Received]:
         found = await taken(self._messages, most, linger)
+        if not found and not self._place.is_connected:
+            raise SourceUnavailableError(f"{self.name}: the connection has ended.")
         return [self._received(each) for each in found]
 
     def _received(self, message: AbstractIncomingMessage) -> Received:
@@ -99,7 +117,7 @@ class RabbitSource:
                 await each.receipt.ack()
             except _LOST as error:
                 lost += 1
-                if self._place.connection is None or not self._place.connection.connected.is_set():
+                if not self._place.is_connected:
                     raise SourceUnavailableError(f"{self.name}: {error}") from error
         if lost:
             LOG.warning("%s messages of %s are redelivered, as their connection has ended", lost, self.name)

@@ -112,6 +112,8 @@ class AzureQueueSource:
             await self._client.get_queue_properties()
         except ResourceNotFoundError as error:
             raise UsageError(f"There is no queue {self.name}: correct --from.") from error
+        except AzureError as error:
+            raise SourceUnavailableError(f"{self.name}: {error}") from error
         self._requests = asyncio.Semaphore(_REQUESTS)
         self._renewing = asyncio.create_task(self._renew())
 
