@@ -21,7 +21,7 @@ from eventstore import Table
 from eventstore.port import pause_seconds
 from handlers import App
 from runtime.clock import Clock, system_clock
-from runtime.errors import MissingExtraError
+from runtime.errors import MissingExtraError, UsageError
 from runtime.ledger.ledger import STATE_BASED, Ledger
 from runtime.ledger.settings import TableSettings
 from runtime.retries import first_error
@@ -356,7 +356,10 @@ class Consumer:
         app.add_routes([web.get("/livez", live), web.get("/readyz", ready), web.get("/metrics", metrics)])
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", self._options.health_port).start()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", self._options.health_port).start()
+        except OSError as error:
+            raise UsageError(f"The port of --health-port cannot be used: {error}.") from error
         LOG.info("probes and metrics are answered on http://127.0.0.1:%s", runner.addresses[0][1])
         return runner.cleanup
 

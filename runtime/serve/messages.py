@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
 from importlib import import_module
 from typing import Any, Protocol, TypeVar, runtime_checkable
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import msgspec
 
@@ -19,7 +21,7 @@ from runtime.errors import MissingExtraError, RuntimeFailure, TargetError, Usage
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome
 from runtime.messages.records import AS_JSON, Decode, Decoding, read_record
-from runtime.options import resolved
+from runtime.options import resolved, without_secrets
 from runtime.publishing.publisher import CommittedOutput, TargetOptions
 from runtime.publishing.targets.choice import open_target
 
@@ -290,6 +292,33 @@ def open_settlement(url: str | None, source: Source | None, names: Mapping[str, 
             raise
 
     return Settlement(target.name, source, send, publisher.close)
+
+
+def parts_of(url: str, form: str) -> tuple[SplitResult, dict[str, str]]:
+    """Return the parts and the parameters of a URL. Raises `UsageError` with the text `form` if it is invalid."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # the error's text may contain the password
+        raise UsageError(form) from None
+    return parts, dict(parse_qsl(parts.query))
+
+
+def number_of(given: Mapping[str, str], name: str, default: int) -> int:
+    """Return a parameter of a source. Raises `UsageError` if it is not a number."""
+    text = given.get(name, str(default))
+    if not text.isdecimal():
+        raise UsageError(f"The parameter {name} of --from must be a number, not {text}.")
+    return int(text)
+
+
+@contextmanager
+def usable_connection() -> Iterator[None]:
+    """Context manager that raises `UsageError` if a client refuses the connection string with which it is created."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(f"The connection string is invalid: {without_secrets(str(error))}") from None
 
 
 def _broker(url: str) -> Any:  # noqa: ANN401 - a module

@@ -90,6 +90,19 @@ def unwrapped_errors() -> Iterator[None]:
         raise cause from None
 
 
+@contextmanager
+def accepted(name: str, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Context manager that raises `UsageError` if librdkafka refuses the settings of a client created inside."""
+    try:
+        yield
+    except KafkaException as refused:
+        # The text may contain a secret value.
+        names = ", ".join(each for each in settings if each in refused.args[0].str())
+        raise UsageError(
+            f"{name}: librdkafka refuses a setting{f' ({names})' if names else ''}. Correct the URL."
+        ) from None
+
+
 Sent = Callable[[KafkaError | None, Message], None]
 """Called when a record is delivered, or has failed with an error."""
 
@@ -182,6 +195,8 @@ class KafkaTarget(Target):
             default = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
             secret = {"sasl.username": unquote(user), "sasl.password": unquote(password)}
             self.settings = {**default, **self.settings, **secret}
+        with accepted(self.name, self.settings):  # without brokers, as it is not used
+            Producer({**self.settings, "bootstrap.servers": ""}, logger=_QUIET)
 
     def topic_of(self, type_: str) -> str:
         return self.options.names.get(type_, type_)
@@ -190,14 +205,7 @@ class KafkaTarget(Target):
         """Check that the topics exist. Retries for five seconds, because some clusters create topics on demand."""
         topics = sorted({MARKERS, *map(self.topic_of, types)})
         with _translated_errors(self.name):
-            try:
-                producer = Producer(self.settings, logger=_QUIET)
-            except KafkaException as refused:
-                # The text may contain a secret value.
-                names = ", ".join(name for name in self.settings if name in refused.args[0].str())
-                raise UsageError(
-                    f"{self.name}: librdkafka refuses a setting{f' ({names})' if names else ''}. Correct the URL."
-                ) from None
+            producer = Producer(self.settings, logger=_QUIET)
             for topic in topics:
                 for _ in range(_LOOKS):
                     found = await asyncio.to_thread(producer.list_topics, topic, timeout=self.seconds)

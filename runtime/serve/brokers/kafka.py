@@ -30,7 +30,14 @@ from confluent_kafka import Consumer as Client
 from runtime.errors import RuntimeFailure, TargetUnavailableError, UsageError
 from runtime.messages.records import Decode
 from runtime.publishing.publisher import CommittedOutput
-from runtime.publishing.targets.kafka import _QUIET, Topics, headers_of, produce, unwrapped_errors
+from runtime.publishing.targets.kafka import (
+    _QUIET,
+    Topics,
+    accepted,
+    headers_of,
+    produce,
+    unwrapped_errors,
+)
 from runtime.serve.messages import (
     Lane,
     Rebalances,
@@ -84,7 +91,8 @@ class KafkaSource:
         given = {name: value for name, value in place.settings.items() if name not in _OF_PRODUCERS}
         self._is_down = False
         own = {"group.id": self.group, "error_cb": self._noted}
-        self.client = Client({**_READING, **given, **own}, logger=_QUIET)
+        with accepted(self.name, given):
+            self.client = Client({**_READING, **given, **own}, logger=_QUIET)
 
     async def open(self, rebalances: Rebalances) -> None:
         """Check the topics, set `origin` from the id of the cluster, and join the group. Raises like `Source.open`."""

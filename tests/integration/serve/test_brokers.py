@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,8 @@ import pytest
 
 from runtime.errors import TargetError
 from runtime.publishing.publisher import CommittedOutput
-from runtime.serve.messages import Countable, open_settlement, open_source
+from runtime.serve.messages import Countable, SourceUnavailableError, open_settlement, open_source
+from tests.plugins.rabbitmq import running_rabbitmq
 from tests.serve_kills.world import (
     BROKERS,
     AzureQueues,
@@ -112,6 +113,22 @@ def test_an_output_that_no_queue_takes_is_refused(rabbitmq):
 
     with pytest.raises(TargetError, match="routes an output to no queue"):
         asyncio.run(send())
+
+
+@pytest.mark.thorough
+def test_a_source_whose_broker_has_died_is_away():
+    async def read(url: str, broker: ExitStack) -> None:
+        source: Any = open_source(f"{url}?queue=entries")
+        await (await source._place.channel()).declare_queue("entries")
+        await source.open(None)
+        assert await source.read(1, 0) == []
+        await asyncio.to_thread(broker.close)
+        with pytest.raises(SourceUnavailableError):
+            await source.read(1, 0)
+        await source.close()
+
+    with ExitStack() as broker:
+        asyncio.run(read(broker.enter_context(running_rabbitmq()), broker))
 
 
 @pytest.mark.thorough

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -530,3 +531,14 @@ def test_outputs_of_an_object_keep_their_order_over_http_beside_those_of_others(
         assert [key for key in receiver.counts()["effects"] if key[0] == name] == [
             f"{name}{n}" for n in "0123"
         ]
+
+
+def test_a_port_or_folder_that_cannot_be_used_is_told(tmp_path):
+    world, file = World(), tmp_path / "file"
+    file.touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        wrong = {"health_port": taken.getsockname()[1]}, {"crashes": str(file)}
+        for given, name in zip(wrong, ("--health-port", "--crashes"), strict=True):
+            world.options = ServeOptions(**given)
+            with pytest.raises(UsageError, match=name):
+                world.consume(lambda _: asyncio.sleep(0))

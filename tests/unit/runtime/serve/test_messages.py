@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import traceback
 from datetime import UTC, datetime
 
 import pytest
@@ -136,3 +138,46 @@ def test_no_secret_of_a_url_is_in_a_name():
     source = open_source("amqp://anna:secret@here/?queue=entries")
     target = open_settlement("kafka://anna:secret@here:9092", source, {})
     assert "secret" not in f"{source.name} {target.name}"
+
+
+@pytest.mark.parametrize("scheme", ["azurequeue", "servicebus"])
+def test_an_invalid_connection_string_is_refused(scheme, monkeypatch):
+    monkeypatch.setenv("CONNECTION", "hunter2")
+
+    with pytest.raises(UsageError, match="The connection string is invalid: Connection string is"):
+        asyncio.run(open_source(f"{scheme}:///q?connection=env:CONNECTION").open(Topic()))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scheme", ["amqp", "azurequeue", "servicebus", "kafka"])
+@pytest.mark.parametrize(
+    "rest", ["anna:hunter2#@here/q", "anna:hunter2@he\u2100re/q", "[hunter2/q", ":hunter2@:x/q"]
+)
+def test_no_secret_of_a_url_is_in_an_error(scheme, rest):
+    with pytest.raises(UsageError) as refused:
+        open_source(f"{scheme}://{rest}")
+    assert "hunter2" not in "".join(traceback.format_exception(refused.value))
+
+
+SERVICE_BUS = "servicebus://here.servicebus.windows.net/q"
+ACCOUNT = "azurequeue://127.0.0.1:1/q"
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        (f"{ACCOUNT}?visibility=soon", "visibility"),
+        (f"{ACCOUNT}?prefetch=many", "prefetch"),
+        ("amqp://here/?queue=q&prefetch=many", "prefetch"),
+        (f"{SERVICE_BUS}?sessions=many", "sessions"),
+        ("kafka://here:9092/q?group=g&acks.of.all=1", "acks.of.all"),
+        ("kafka://here:9092/q?group=g&session.timeout.ms=9999999", "librdkafka refuses a setting"),
+    ],
+)
+def test_a_wrong_parameter_is_named(url, name):
+    with pytest.raises(UsageError, match=name):
+        open_source(url)
+
+
+def test_a_wrong_parameter_of_a_target_is_named():
+    with pytest.raises(UsageError, match=r"acks\.of\.all"):
+        open_settlement("kafka://here:9092?acks.of.all=1", None, {})
