@@ -17,7 +17,7 @@ import msgspec
 
 from handlers.draws import Seed
 from runtime.clock import is_in_calendar, to_datetime
-from runtime.errors import MissingExtraError, RuntimeFailure, TargetError, UsageError
+from runtime.errors import MissingExtraError, RuntimeFailure, TargetError, TargetUnavailableError, UsageError
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome
 from runtime.messages.records import AS_JSON, Decode, Decoding, read_record
@@ -273,7 +273,7 @@ def open_settlement(url: str | None, source: Source | None, names: Mapping[str, 
             "The target is invalid. Use stdout:, kafka://HOST:PORT, amqp://..., azurequeue://..., http://..., "
             "https://..., sqlite:///FILE, postgresql://..., or the connection string of a Service Bus namespace."
         )
-    target = open_target(url, TargetOptions(names=names))
+    target = open_target(url, TargetOptions(names=names, attempts=1))  # the consumer tries again
     publisher, prepared = target.publisher(), set[str]()
 
     async def send(outputs: Sequence[CommittedOutput]) -> None:
@@ -287,8 +287,10 @@ def open_settlement(url: str | None, source: Source | None, names: Mapping[str, 
                 why = f"{target.name} refuses the output {refused.message_id}: {refused.why}"
                 raise TargetError(why)  # noqa: TRY301 - rolled back like others
             await publisher.commit()
-        except BaseException:
+        except BaseException as error:
             await publisher.roll_back()
+            if isinstance(error.__cause__, TargetUnavailableError):
+                raise error.__cause__ from None
             raise
 
     return Settlement(target.name, source, send, publisher.close)

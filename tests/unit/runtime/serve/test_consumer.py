@@ -17,7 +17,7 @@ from handlers import App
 from runtime.algorithms.state_based.truncation import TruncationChoices
 from runtime.clock import system_clock
 from runtime.dead_letters import Selection, find_letters
-from runtime.errors import BatchRefusedError, UsageError
+from runtime.errors import BatchRefusedError, TargetUnavailableError, UsageError
 from runtime.ledger.batch import OpenBatches
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.settings import TableSettings
@@ -512,6 +512,22 @@ def test_what_was_opened_is_closed_if_the_table_is_refused():
     with pytest.raises(UsageError, match="belongs to"):
         asyncio.run(world.consumer().run())
     assert world.topic.log == ["closed"]
+
+
+def test_a_target_over_http_that_is_down_is_unavailable_so_that_consumption_pauses():
+    output = CommittedOutput("a", "Added", "{}", "a", "Accounts", 1, datetime.now(UTC))
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/"
+
+    async def send():
+        settlement = open_settlement(url, None, {})
+        try:
+            await settlement.settle([output], ())
+        finally:
+            await settlement.close()
+
+    with pytest.raises(TargetUnavailableError):
+        asyncio.run(send())
 
 
 def test_outputs_of_an_object_keep_their_order_over_http_beside_those_of_others(receiver):
