@@ -59,6 +59,9 @@ class SqliteConnection(sqlite3.Connection):
         self.statement = self.cursor()
         self.packer = row_format.packer()
         self.dictionaries: dict[str, Dictionaries] = {}
+        self.checked: set[tuple[str, int]] = (
+            set()
+        )  # tables and dictionaries that this transaction has checked
         self.etags = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
 
     def roll_back(self) -> None:
@@ -162,6 +165,7 @@ class SqliteStore(port.Store):
         execute = connection.statement.execute
         try:
             execute("BEGIN IMMEDIATE")
+            connection.checked.clear()
             yield connection
             execute("COMMIT")
         except BaseException as error:
@@ -297,12 +301,18 @@ class Statements:
 
         self.rows_table = f"{name}_rows"
         self.dictionaries_table = f"{name}_dictionaries"
-        self.dictionaries = f"SELECT number, kind, shared, size FROM {dictionaries} ORDER BY number"
-        self.add_dictionary = f"INSERT INTO {dictionaries} (number, kind, shared, size) VALUES (?, ?, ?, ?)"
-        self.drop_unused_dictionaries = (
-            f"DELETE FROM {dictionaries} WHERE number NOT IN (SELECT DISTINCT instr(?, substr(small, 2, 1)) - 1 "
-            f"FROM {rows} WHERE substr(small, 1, 1) = ?)"
+        self.dictionaries = (
+            f"SELECT number, kind, shared, size FROM {dictionaries} WHERE kind <> '' ORDER BY number"
         )
+        self.add_dictionary = f"INSERT INTO {dictionaries} (number, kind, shared, size) VALUES (?, ?, ?, ?)"
+        self.kind_of_dictionary = f"SELECT kind FROM {dictionaries} WHERE number = ?"
+        self.next_dictionary = f"SELECT ifnull(max(number), 0) + 1 FROM {dictionaries}"
+        # An emptied dictionary keeps its number, which is never given again.
+        self.empty_dictionary = (
+            f"UPDATE {dictionaries} SET kind = '', shared = x'', size = 0 WHERE number = ?"
+        )
+        marked = f"substr(small, 1, {row_format.MARK_BYTES})"
+        self.marks = f"SELECT DISTINCT {marked} FROM {rows} WHERE substr(small, 1, 1) = ?"
         self.make_dictionaries = f"CREATE TABLE IF NOT EXISTS {dictionaries} ({_DICTIONARY_COLUMNS})"
         self.make = (
             "CREATE TABLE IF NOT EXISTS eventstore_barrier (id INTEGER PRIMARY KEY, commits INTEGER NOT NULL)",
@@ -311,7 +321,7 @@ class Statements:
             f"PRAGMA user_version={FORMAT}",
         )
         self.get = f"{one}, r.large {joined} k.partition = ? AND k.row = ?"
-        self.find = f"SELECT r.id, r.etag {joined} k.partition = ? AND k.row = ?"
+        self.find = f"SELECT r.id, r.etag, {marked} {joined} k.partition = ? AND k.row = ?"
         self.pages: dict[PageKind, str] = {
             "query": f"{one}, r.large {in_range}",
             "scan": f"{both}, r.large {in_partitions}",
@@ -371,6 +381,11 @@ class Changes(row_format.Changes):
                 properties = merge(row_format.read_row(place, found).properties, properties)  # noqa: PLW2901
             small, large = row_format.pack(connection.packer, properties)
             dictionary = self._table.dictionaries(connection).newest.get(kind_of(*place))
+            # The dictionary of a stored row is not empty.
+            if dictionary is not None and not (
+                stored and stored[2][: len(dictionary.mark)] == dictionary.mark
+            ):
+                dictionary = self._table.checked(connection, dictionary)
             values = etag, written, small if dictionary is None else dictionary.compress(small), large
             if stored:
                 execute(sql.update_row, (*values, stored[0]))
@@ -403,13 +418,23 @@ class SqliteTable(row_format.SqlTable):
             found = connection.dictionaries[self.name] = Dictionaries(Dictionary(*row) for row in rows)
         return found
 
+    def checked(self, connection: SqliteConnection, newest: Dictionary) -> Dictionary | None:
+        """Return the dictionary unless a scrub has emptied it, else the newest of its kind. In a write transaction."""
+        key = self.name, newest.number
+        if key not in connection.checked:
+            stored = connection.statement.execute(self.sql.kind_of_dictionary, key[1:]).fetchone()
+            if stored != (newest.kind,):
+                return self.dictionaries(connection, again=True).newest.get(newest.kind)
+            connection.checked.add(key)
+        return newest
+
     def plain(self, connection: SqliteConnection, found: Iterable[StoredRow]) -> Iterator[StoredRow]:
         """Yield rows with their small parts decompressed."""
         for row in found:
             key, etag, written, small, large = row
             if type(small) is bytes and small[:1] == row_format.MARK:
                 dictionaries = self.dictionaries(connection)
-                if len(small) > 1 and small[1] not in dictionaries.by_number:  # another process has made it
+                if row_format.number_of(small) not in dictionaries.by_number:  # another process has made it
                     dictionaries = self.dictionaries(connection, again=True)
                 yield key, etag, written, dictionaries.plain(small), large
             else:
@@ -525,19 +550,20 @@ class SqliteTable(row_format.SqlTable):
         self, kind: str, rows: Sequence[bytes], connection: SqliteConnection
     ) -> Sequence[bytes]:
         dictionary = self.dictionaries(connection).newest.get(kind)
+        dictionary = dictionary and self.checked(connection, dictionary)
         compressed = rows if dictionary is None else [*map(dictionary.compress, rows)]
         if len(rows) < row_format.FEWEST_SAMPLES or (
             dictionary is not None and not dictionary.is_stale(compressed)
         ):
             return compressed
         dictionaries = self.dictionaries(connection, again=True)  # another process may have trained one
-        newest, number = dictionaries.newest.get(kind), max(dictionaries.by_number, default=0) + 1
-        if number > row_format.MOST_DICTIONARIES or (newest and newest.number) != (
-            dictionary and dictionary.number
-        ):
+        newest = dictionaries.newest.get(kind)
+        is_full = len(dictionaries.by_number) >= row_format.MOST_DICTIONARIES
+        if is_full or (newest and newest.number) != (dictionary and dictionary.number):
             return rows if newest is None else [*map(newest.compress, rows)]
-        made = Dictionary.of(number, kind, rows)
         connection.execute(self.sql.make_dictionaries)
+        (number,) = connection.execute(self.sql.next_dictionary).fetchone()
+        made = Dictionary.of(number, kind, rows)
         connection.execute(self.sql.add_dictionary, (made.number, made.kind, made.shared, made.size))
         dictionaries.add(made)
         return [*map(made.compress, rows)]
@@ -554,11 +580,12 @@ class SqliteTable(row_format.SqlTable):
                 execute("PRAGMA synchronous=NORMAL")
 
     async def scrub(self) -> None:
-        """Rewrite the database without free pages, drop unused dictionaries, and truncate the write-ahead log."""
+        """Rewrite the database without free pages, empty unused dictionaries, and truncate the write-ahead log."""
         with self._store.writing() as connection:
-            if self.dictionaries(connection, again=True).by_number:
-                values = bytes(range(256)), row_format.MARK
-                connection.execute(self.sql.drop_unused_dictionaries, values)
+            if known := self.dictionaries(connection, again=True).by_number:
+                marks = connection.execute(self.sql.marks, (row_format.MARK,))
+                unused = known.keys() - {row_format.number_of(mark) for (mark,) in marks}
+                connection.executemany(self.sql.empty_dictionary, [(number,) for number in unused])
                 del connection.dictionaries[self.name]
         with self._store.reading() as connection:
             connection.statement.execute("VACUUM")
@@ -577,9 +604,20 @@ class SqliteTable(row_format.SqlTable):
                     connection.execute(statement)
 
     def _read(self, sql: str, bounds: tuple[str, ...], most: float = inf) -> Page:
-        # A separate cursor, since closing it ends the read early.
-        with self._store.reading() as connection, closing(connection.execute(sql, bounds)) as cursor:
-            return read_page(bounds, self.plain(connection, cursor), most=most)
+        with self._store.reading() as connection:
+            try:
+                # A separate cursor, since closing it ends the read early.
+                with closing(connection.execute(sql, bounds)) as cursor:
+                    return read_page(bounds, self.plain(connection, cursor), most=most)
+            except DamagedRowError:
+                if connection.in_transaction:
+                    raise
+            try:
+                # One transaction, since the dictionary of a row may have been emptied after the row was read.
+                connection.execute("BEGIN")
+                return self._read(sql, bounds, most)
+            finally:
+                connection.roll_back()
 
     def _project_first(self, bounds: Bounds, select: Sequence[str]) -> Page | None:
         """Read a page in one statement. Return None if the statement cannot return all selected properties."""
