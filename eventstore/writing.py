@@ -199,7 +199,7 @@ async def append_once(draft: Draft, target: StreamT, expected: Expected) -> Stre
             before = target.version if expected is None else expected
         try:
             stored = await _stored(draft.events, target, before)
-        except StoreUnavailableError as unread:
+        except errors.EventStoreError as unread:
             if isinstance(error, StoreUnavailableError):
                 raise error from unread  # whether the write was committed stays unknown
             raise

@@ -324,41 +324,57 @@ async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[Fou
 async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> int:
     """Discard the selected dead letters, and return their number. Redeliveries of these messages stay rejected.
 
-    Costs two requests per stream and one per dead letter without a stream, in addition to `find_letters`.
+    Costs two requests per stream, one more for every 20 rows of letters after the first, and one per dead letter
+    without a stream, in addition to `find_letters`.
     """
     retries = retries.beside(table)
     count = 0
     async for stream in streams_with_letters(table, selection):
         if stream.waiting:
             with stored.one_of_many(table, stream.key):
-                count += await until_undisturbed(retries, partial(_give_up, table, stream, selection))
+                give_up = partial(_give_up, table, stream, selection, set())
+                count += await until_undisturbed(retries, give_up)
     async for found in letters_of_table(table, selection):
         if found.row is not None and found.etag is not None:
-            count += await until_undisturbed(retries, partial(remove, table, found.row, found.etag))
+            first, again = (partial(each, table, found.row, found.etag) for each in (remove, _remove_again))
+            count += await until_undisturbed(retries, again, first=first)
     return count
 
 
-async def _give_up(table: Table, stream: StreamLetters, selection: Selection) -> int:
+async def _remove_again(table: Table, row: str, etag: str) -> bool:
+    """Delete a dead letter without a stream after an attempt without an answer. Return whether it is gone."""
+    return await remove(table, row, etag) or await table.get(PARTITION, row) is None
+
+
+async def _give_up(table: Table, stream: StreamLetters, selection: Selection, chosen: set[int]) -> int:
+    """Discard dead letters of a stream. Return the number of discarded ones in `chosen`, which all attempts add to."""
     handler, _, business_id = stream.key.partition("-")
-    is_selected = partial(selection.takes, handler)
+
+    def is_selected(letter: Letter) -> bool:
+        if is_taken := selection.takes(handler, letter):
+            chosen.add(letter.number)
+        return is_taken
+
     if stream.is_entity:
         row = await table.get(stream.key, ENTITY)
         if row is None:
             return 0
         entity = await with_letters(table, read_entity(row))
-        letters, count = given_up(entity.letters.all, is_selected)
-        if count:
-            entity = replace(entity, waiting=entity.waiting.after(letters, 0), refused=letters)
-            await store_entity(table, entity)
-        return count
+        while (given := given_up(entity.letters, is_selected))[1]:
+            entity = replace(entity, waiting=entity.waiting.after(given[0]), refused=given[0])
+            entity = await store_entity(table, entity)
+        return _discarded(entity.letters.all, chosen)
     history = await find_versions(table, handler, business_id, ())
     if history is None:
         return 0
-    letters, count = given_up(history.letters.all, is_selected)
-    if count:
-        head = history.head._replace(waiting=history.head.waiting.after(letters, 0))
-        await append(history, StreamUpdate(head, letters=letters))
-    return count
+    while (given := given_up(history.letters, is_selected))[1]:
+        head = history.head._replace(waiting=history.head.waiting.after(given[0]))
+        history = await append(history, StreamUpdate(head, letters=given[0]))
+    return _discarded(history.letters.all, chosen)
+
+
+def _discarded(letters: Sequence[Letter], chosen: Collection[int]) -> int:
+    return sum(each.number in chosen and not each.waits for each in letters)
 
 
 Line = Mapping[str, Any]  # a letter as JSON, for an export that is edited and redriven

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 import msgpack
 
 from eventstore import Include, Int64, Operation, Row, StoreUnavailableError, Table, Value, pages
-from eventstore.errors import ConcurrencyConflictError, IncludeConflictError, RowError
+from eventstore.errors import ConcurrencyConflictError, IncludeConflictError, PayloadTooLargeError, RowError
 from handlers import DocumentReference
 from handlers.codec import unpack
 from handlers.context import NewDocument
@@ -329,8 +329,8 @@ class Documents:
     async def commit(self, drafts: Drafts, commit: Commit[T]) -> T:
         """Register an attempt, store its documents, and return the result of `commit`.
 
-        Withdraws the attempt before raising an error in `READ_AGAIN`. Costs one request, one per document, and those of
-        `commit`.
+        Withdraws the attempt before raising `PayloadTooLargeError` or an error in `READ_AGAIN`. Costs one request, one
+        per document, and those of `commit`.
         """
         registered = await self.register(drafts)
         are_prepared = False
@@ -338,7 +338,7 @@ class Documents:
             await self.prepare(drafts)
             are_prepared = True
             return await self.commit_registered(registered, commit)
-        except READ_AGAIN:
+        except (*READ_AGAIN, PayloadTooLargeError):
             withdraw = partial(self.withdraw, registered, are_prepared=are_prepared)
             await until_undisturbed(self.retries.beside(self.table), withdraw)
             raise

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
+from uuid import uuid4
 
 from runtime.errors import UsageError
 
@@ -144,6 +145,16 @@ class Folder:
         """Create a small file."""
         with self.write(name) as file:
             file.write(content)
+
+    def put_whole(self, name: str, content: bytes) -> None:
+        """Create or replace a small file atomically, and fsync it. Creates the folder."""
+        aside = self.sub(f"_aside-{uuid4().hex}")
+        aside.create()
+        aside.put(name, content)
+        aside.flush(name)
+        aside.move_file(name, self)
+        aside.delete()
+        self.flush()
 
     def read(self, name: str) -> Any:  # noqa: ANN401 - pyarrow has no types
         """Return a file, opened for random access."""

@@ -14,6 +14,7 @@ import functools
 import hashlib
 import mmap
 import os
+import re
 import resource
 import select
 import signal
@@ -34,6 +35,7 @@ from eventstore.port import place_of
 from handlers import App, Context, Message, State
 from handlers.app import CallInterceptor, HandlerDefinition, Method
 from runtime.algorithms.algorithm import CallCrashedError, CallTimedOutError
+from runtime.errors import UsageError
 from runtime.messages.parsing import ParsingTimedOutError
 
 GRACE_SECONDS = 5.0  # between the interruption of a call and the end of its process
@@ -147,7 +149,8 @@ class Watch(CallInterceptor):
 
     def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:
         """Return the result of `run`, with a time limit for each message."""
-        return self._run(run, lambda: len(parsed))
+        call = object()  # the next call may have parsed as many messages
+        return self._run(run, lambda: (call, len(parsed)))
 
     def _run(self, run: Callable[[], T], under_way: Now) -> T:
         self._under_way = under_way
@@ -273,15 +276,16 @@ def consumer_watch(table: Table, seconds: float, folder: Path) -> Iterator[CallI
     """Context manager that yields the interceptor of a consumer, which limits each call of a handler to `seconds`.
 
     The notes of consumers are in `folder`, and apply to `table` only. If a handler in the main thread ignores the
-    interrupt, the process is ended.
+    interrupt, the process is ended. Raises `UsageError` if the folder cannot be written.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     salt = hashlib.blake2b("\0".join(place_of(table)).encode(), digest_size=_NOTE_BYTES).digest()
-    fatal = fatal_messages(folder)
-    with (
-        Watch(seconds) if _has_alarm() else nullcontext(Alarm(seconds)) as inner,
-        tempfile.NamedTemporaryFile(dir=folder, suffix=".note") as file,
-    ):
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fatal = fatal_messages(folder)
+        note_file = tempfile.NamedTemporaryFile(dir=folder, suffix=".note")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise UsageError(f"The folder {folder} of --crashes cannot be used: {error}.") from error
+    with Watch(seconds) if _has_alarm() else nullcontext(Alarm(seconds)) as inner, note_file as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.truncate(_NOTE_BYTES)
         # A note in mapped memory costs no system call.
@@ -295,11 +299,9 @@ def fatal_messages(folder: Path) -> frozenset[bytes]:
         with suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held as long as its process lives
             noted = file.read()
-            if any(noted):
-                path.rename(folder / f"{noted.hex()}.{uuid.uuid4().hex}")
-            elif noted:  # an empty file is about to be locked
-                path.unlink()
-    deaths = Counter(path.stem for path in folder.iterdir() if path.suffix != ".note")
+            if len(noted) == _NOTE_BYTES:  # an empty file is about to be locked
+                path.rename(folder / f"{noted.hex()}.{uuid.uuid4().hex}") if any(noted) else path.unlink()
+    deaths = Counter(path.stem for path in folder.iterdir() if re.fullmatch("[0-9a-f]{32}", path.stem))
     return frozenset(bytes.fromhex(name) for name, count in deaths.items() if count >= _DEATHS)
 
 

@@ -283,7 +283,7 @@ class Dictionary:
         self.kind = kind
         self.shared = shared
         self.size = size
-        self._mark = MARK + bytes([number])
+        self.mark = MARK + bytes([number])
         data = zstandard.ZstdCompressionDict(shared, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
         parameters = zstandard.ZstdCompressionParameters.from_level(
             _LEVEL, format=_FORMAT, write_content_size=0, write_checksum=1, write_dict_id=0
@@ -303,7 +303,7 @@ class Dictionary:
         """Compress the small part of a row. Return the part unchanged if it exceeds 64 KiB or would not shrink."""
         if len(small) > _MAX_BYTES:
             return small
-        compressed = self._mark + self._compress(small)
+        compressed = self.mark + self._compress(small)
         return compressed if len(compressed) < len(small) else small
 
     def decompress(self, compressed: bytes) -> bytes:

@@ -59,6 +59,9 @@ class SqliteConnection(sqlite3.Connection):
         self.statement = self.cursor()
         self.packer = row_format.packer()
         self.dictionaries: dict[str, Dictionaries] = {}
+        self.checked: set[tuple[str, int]] = (
+            set()
+        )  # tables and dictionaries that this transaction has checked
         self.etags = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
 
     def roll_back(self) -> None:
@@ -162,6 +165,7 @@ class SqliteStore(port.Store):
         execute = connection.statement.execute
         try:
             execute("BEGIN IMMEDIATE")
+            connection.checked.clear()
             yield connection
             execute("COMMIT")
         except BaseException as error:
@@ -299,9 +303,11 @@ class Statements:
         self.dictionaries_table = f"{name}_dictionaries"
         self.dictionaries = f"SELECT number, kind, shared, size FROM {dictionaries} ORDER BY number"
         self.add_dictionary = f"INSERT INTO {dictionaries} (number, kind, shared, size) VALUES (?, ?, ?, ?)"
-        self.drop_unused_dictionaries = (
-            f"DELETE FROM {dictionaries} WHERE number NOT IN (SELECT DISTINCT instr(?, substr(small, 2, 1)) - 1 "
-            f"FROM {rows} WHERE substr(small, 1, 1) = ?)"
+        self.kind_of_dictionary = f"SELECT kind FROM {dictionaries} WHERE number = ?"
+        # An emptied dictionary keeps its number, which is never given again.
+        self.empty_unused_dictionaries = (
+            f"UPDATE {dictionaries} SET kind = '', shared = x'', size = 0 WHERE number NOT IN "
+            f"(SELECT DISTINCT instr(?, substr(small, 2, 1)) - 1 FROM {rows} WHERE substr(small, 1, 1) = ?)"
         )
         self.make_dictionaries = f"CREATE TABLE IF NOT EXISTS {dictionaries} ({_DICTIONARY_COLUMNS})"
         self.make = (
@@ -311,7 +317,7 @@ class Statements:
             f"PRAGMA user_version={FORMAT}",
         )
         self.get = f"{one}, r.large {joined} k.partition = ? AND k.row = ?"
-        self.find = f"SELECT r.id, r.etag {joined} k.partition = ? AND k.row = ?"
+        self.find = f"SELECT r.id, r.etag, substr(r.small, 1, 2) {joined} k.partition = ? AND k.row = ?"
         self.pages: dict[PageKind, str] = {
             "query": f"{one}, r.large {in_range}",
             "scan": f"{both}, r.large {in_partitions}",
@@ -371,6 +377,9 @@ class Changes(row_format.Changes):
                 properties = merge(row_format.read_row(place, found).properties, properties)  # noqa: PLW2901
             small, large = row_format.pack(connection.packer, properties)
             dictionary = self._table.dictionaries(connection).newest.get(kind_of(*place))
+            # The dictionary of a stored row is not empty.
+            if dictionary is not None and (not stored or stored[2] != dictionary.mark):
+                dictionary = self._table.checked(connection, dictionary)
             values = etag, written, small if dictionary is None else dictionary.compress(small), large
             if stored:
                 execute(sql.update_row, (*values, stored[0]))
@@ -402,6 +411,16 @@ class SqliteTable(row_format.SqlTable):
             rows = connection.execute(self.sql.dictionaries).fetchall() if is_there else ()
             found = connection.dictionaries[self.name] = Dictionaries(Dictionary(*row) for row in rows)
         return found
+
+    def checked(self, connection: SqliteConnection, newest: Dictionary) -> Dictionary | None:
+        """Return the dictionary unless a scrub has emptied it, else the newest of its kind. In a write transaction."""
+        key = self.name, newest.number
+        if key not in connection.checked:
+            stored = connection.statement.execute(self.sql.kind_of_dictionary, key[1:]).fetchone()
+            if stored != (newest.kind,):
+                return self.dictionaries(connection, again=True).newest.get(newest.kind)
+            connection.checked.add(key)
+        return newest
 
     def plain(self, connection: SqliteConnection, found: Iterable[StoredRow]) -> Iterator[StoredRow]:
         """Yield rows with their small parts decompressed."""
@@ -525,6 +544,7 @@ class SqliteTable(row_format.SqlTable):
         self, kind: str, rows: Sequence[bytes], connection: SqliteConnection
     ) -> Sequence[bytes]:
         dictionary = self.dictionaries(connection).newest.get(kind)
+        dictionary = dictionary and self.checked(connection, dictionary)
         compressed = rows if dictionary is None else [*map(dictionary.compress, rows)]
         if len(rows) < row_format.FEWEST_SAMPLES or (
             dictionary is not None and not dictionary.is_stale(compressed)
@@ -554,11 +574,11 @@ class SqliteTable(row_format.SqlTable):
                 execute("PRAGMA synchronous=NORMAL")
 
     async def scrub(self) -> None:
-        """Rewrite the database without free pages, drop unused dictionaries, and truncate the write-ahead log."""
+        """Rewrite the database without free pages, empty unused dictionaries, and truncate the write-ahead log."""
         with self._store.writing() as connection:
             if self.dictionaries(connection, again=True).by_number:
                 values = bytes(range(256)), row_format.MARK
-                connection.execute(self.sql.drop_unused_dictionaries, values)
+                connection.execute(self.sql.empty_unused_dictionaries, values)
                 del connection.dictionaries[self.name]
         with self._store.reading() as connection:
             connection.statement.execute("VACUUM")
@@ -577,9 +597,20 @@ class SqliteTable(row_format.SqlTable):
                     connection.execute(statement)
 
     def _read(self, sql: str, bounds: tuple[str, ...], most: float = inf) -> Page:
-        # A separate cursor, since closing it ends the read early.
-        with self._store.reading() as connection, closing(connection.execute(sql, bounds)) as cursor:
-            return read_page(bounds, self.plain(connection, cursor), most=most)
+        with self._store.reading() as connection:
+            try:
+                # A separate cursor, since closing it ends the read early.
+                with closing(connection.execute(sql, bounds)) as cursor:
+                    return read_page(bounds, self.plain(connection, cursor), most=most)
+            except DamagedRowError:
+                if connection.in_transaction:
+                    raise
+            try:
+                # One transaction, since the dictionary of a row may have been emptied after the row was read.
+                connection.execute("BEGIN")
+                return self._read(sql, bounds, most)
+            finally:
+                connection.roll_back()
 
     def _project_first(self, bounds: Bounds, select: Sequence[str]) -> Page | None:
         """Read a page in one statement. Return None if the statement cannot return all selected properties."""

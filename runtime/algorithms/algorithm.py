@@ -24,7 +24,7 @@ from runtime.messages.outcome import Outcome, Output, Reason, dead_letter
 from runtime.messages.parsing import Delivery, Prepared
 from runtime.namesakes import users_frame
 from runtime.versions import limits
-from runtime.versions.dead_letter_rows import Letter, Letters, LetterState
+from runtime.versions.dead_letter_rows import Letter, Letters, LetterState, Waiting
 from runtime.versions.stream import is_key
 
 Publish = Callable[[Output], Awaitable[None]]
@@ -124,15 +124,19 @@ class Refusals:
     Each change records the position of its delivery, because a commit may cover only the first deliveries.
     """
 
-    def __init__(self, letters: Letters, batch: BatchContext, numbers: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, letters: Letters, summary: Waiting, batch: BatchContext, numbers: Sequence[int] | None = None
+    ) -> None:
         self._before = letters
+        self._summary = summary
         self._batch = batch
         self._given = numbers
         self.kept = {letter.number: letter for letter in letters.all}  # with the changes so far
         self._numbers: dict[tuple[IdKey, bytes], int] = {
             (letter.key, letter.content): letter.number for letter in letters.all if self._decides(letter)
         }
-        self._next = letters.all[-1].number + 1 if letters.all else 1
+        # A number is never given again: a redrive knows its dead letters by their numbers alone.
+        self._next = max(summary.last, letters.last) + 1
         self._waiting = len(letters.waiting)
         self._size = sum(letter.size for letter in letters.waiting)
         self._changes: list[tuple[int, int, Letter | None]] = []
@@ -227,7 +231,7 @@ class Refusals:
     def letters(self, decided: int) -> Sequence[Letter] | None:
         """Return the dead letters as changed by the first `decided` deliveries, or `None` if these change nothing."""
         changes = [change for change in self._changes if change[0] < decided]
-        if not changes and not self.beyond_limit(decided):
+        if not changes and not self._dropped(decided):
             return None
         letters = {letter.number: letter for letter in self._before.all}
         for _, number, letter in changes:
@@ -236,13 +240,17 @@ class Refusals:
             else:
                 letters[number] = letter
         # A letter beyond the limit is dropped once its batch makes no further attempt.
-        return [
-            letter
-            for _, letter in sorted(letters.items())
-            if letter.state is not LetterState.BEYOND_LIMIT or self._may_be_attempted_again(letter)
-        ]
+        over = [each for each in letters.values() if each.state is LetterState.BEYOND_LIMIT]
+        over = self._before.portion([each for each in over if not self._may_be_attempted_again(each)])
+        for each in over:
+            del letters[each.number]
+        return [letter for _, letter in sorted(letters.items())]
 
-    def beyond_limit(self, decided: int) -> int:
+    def summary(self, letters: Sequence[Letter], decided: int) -> Waiting:
+        """Return the summary of `letters`, as changed by the first `decided` deliveries."""
+        return self._summary.after(letters, self._dropped(decided), self._next - 1)
+
+    def _dropped(self, decided: int) -> int:
         """Return for how many of the first `decided` deliveries there was no room to keep the rejected message."""
         return sum(position < decided for position in self._beyond_limit)
 

@@ -20,6 +20,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from runtime.options import without_secrets
 from runtime.telemetry import event, logs_json
 from runtime.versions.readable import HIDDEN, HIDDEN_IN_LINE
 
@@ -98,7 +99,8 @@ class Screen:
 
 
 def complain(sentence: str) -> None:
-    """Print an error to standard error."""
+    """Print an error to standard error, without secrets."""
+    sentence = without_secrets(sentence)
     text = Text.assemble(("Error: ", "bold red"), (indented(sentence), "red"))
     _tell(notes(), sentence, text, level="error")
 

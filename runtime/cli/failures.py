@@ -28,6 +28,7 @@ from eventstore import EventStoreError, StoreUrlError, TableNameError
 from handlers import HandlersError
 from runtime.cli.console import complain
 from runtime.errors import AppNotFoundError, BatchHeldBackError, MissingExtraError, RuntimeFailure, UsageError
+from runtime.options import without_secrets
 from runtime.telemetry import Lines
 from runtime.versions.properties import Damaged, collecting
 
@@ -53,12 +54,12 @@ def prepare_log(path: Path | None = None) -> Path:
 
 
 def append_trace(error: BaseException, path: Path | None = None) -> Path | None:
-    """Append a traceback to the log file. Return the path of the file, or `None` if it cannot be written."""
+    """Append a traceback to the log file, without secrets. Return the file, or `None` if it cannot be written."""
     try:
         chosen = prepare_log(path)
         with chosen.open("a", encoding="utf-8") as log:
             log.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n")
-            log.writelines(traceback.format_exception(error))
+            log.write(without_secrets("".join(traceback.format_exception(error))))
     except OSError:
         return None
     return chosen

@@ -43,8 +43,11 @@ def parse_duration(text: str) -> int:
 
 
 def parse_time(text: str) -> timedelta:
-    """Parse a duration into a `timedelta`. Raises `typer.BadParameter` if the duration is invalid."""
-    return parse_duration(text) * _MICROSECOND
+    """Parse a duration into a `timedelta`. Raises `typer.BadParameter` if the duration is invalid or too long."""
+    try:
+        return parse_duration(text) * _MICROSECOND
+    except OverflowError:
+        raise typer.BadParameter(f"{text!r} is too long a duration.") from None
 
 
 def parse_size(text: str) -> int:
@@ -259,7 +262,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         options = [entry] if isinstance(entry, Declared) else list(entry.options())
         parameters += [one.parameter() for one in options]
         declared |= {one.name: one for one in options}
-    if any(each.group is not None for each in declared.values()):
+    if "env" not in declared and any(each.group is not None for each in declared.values()):
         parameters.append(Declared(of_environment(), str | None, None).parameter())
     rare = sum(each.is_rare for each in declared.values())
     if rare:

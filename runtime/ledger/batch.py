@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Literal, NamedTuple
@@ -59,6 +59,8 @@ class BatchContext:
     on_difference: Literal["dead-letter", "fail"] = "dead-letter"
     number: int | None = None  # of the batch, or of a consumer batch
     limits: MessageLimits = USUAL
+    # Returns the batch that versions record, given the negative indexes of their deliveries. None: `batch_id`.
+    of: Callable[[Sequence[int]], str] | None = None
 
     def redriving(self, open_batches: OpenBatches | None) -> BatchContext:
         """Return the context of a redrive with these open batches, or this context if `open_batches` is `None`."""

@@ -14,6 +14,7 @@ The markers make the cost of a batch depend on the number of open batches, not o
 import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -25,6 +26,7 @@ from eventstore import Int64, Operation, Row, Table, Value, pages
 from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError, StoreUnavailableError
 from runtime.clock import Clock, to_datetime, to_microseconds
 from runtime.errors import BatchRefusedError, RetriesExhaustedError
+from runtime.file_systems import path_and_options
 from runtime.ledger.batch import BatchKey, OpenBatches
 from runtime.ledger.settings import LEDGER, OF_TABLE, TableDemands, TableSettings, read_settings
 from runtime.retries import RetryPolicy
@@ -84,12 +86,18 @@ class BatchRecord:
     @property
     def shown_in(self) -> str:
         """The folder where readers find the outcomes. Publishing a micro-batch moves its outcomes to this folder."""
-        return self.out.removesuffix(f"/{HIDDEN_EPOCHS}") if self.is_epoch else self.out
+        return shown(self.out) if self.is_epoch else self.out
 
     @property
     def is_finished(self) -> bool:
         """Whether this batch will publish no more outputs."""
         return self.status is not BatchStatus.STARTED
+
+
+def shown(out: str) -> str:
+    """Return the output folder of a query, given it or its hidden folder. Keeps the options of the URL."""
+    path, options = path_and_options(out)
+    return path.removesuffix(f"/{HIDDEN_EPOCHS}") + options
 
 
 def describe(record: BatchRecord) -> dict[str, Any]:
@@ -564,14 +572,18 @@ class ConsumerBatches:
             self._current = None
 
     async def _end_former(self) -> None:
-        for batch in [each for each in self._former if not each.running and not each.failed]:
-            self._former.remove(batch)
-            try:
-                await self.ledger.publish(batch.record)
-            except (StoreUnavailableError, RetriesExhaustedError):
-                self._former.append(batch)  # to retry later; the outputs are already published
-            except BatchRefusedError:
-                continue  # an operator has abandoned the batch
+        open_: list[ConsumerBatch] = []
+        try:
+            # Other messages may leave, and end batches, during each request.
+            while ended := [each for each in self._former if not each.running and not each.failed][:1]:
+                self._former.remove(ended[0])
+                open_ += ended
+                with suppress(StoreUnavailableError, RetriesExhaustedError):  # to retry later
+                    with suppress(BatchRefusedError):  # an operator has abandoned the batch
+                        await self.ledger.publish(ended[0].record)
+                    open_.pop()
+        finally:
+            self._former += open_
 
 
 MARK = "_batch"  # the prefix of all commit markers

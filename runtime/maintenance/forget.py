@@ -26,6 +26,7 @@ from runtime.errors import StoredDataError, UsageError
 from runtime.maintenance.policies import Policies, Scope, is_held
 from runtime.publishing.records import delete_letters, letters_of
 from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.versions.dead_letter_rows import Waiting
 from runtime.versions.head import Head, Tombstone
 from runtime.versions.properties import error_location
 from runtime.versions.stream import stream_partition, versions
@@ -106,11 +107,17 @@ async def forget(
     Costs ten requests, one more for every 99 rows, two per token, and one per document. Raises `UsageError` if a policy
     holds the object, and `RetriesExhaustedError` after too many conflicts.
     """
+    last, is_last_tried = Tombstone(now, refuses=not restart), False
 
     async def attempt() -> bool:
+        nonlocal is_last_tried
         found = await read_object(tables.states, handler, business_id)
         if found is None:
             return False
+        if restart and is_last_tried and found.tombstone == last:
+            # The answer to the last step was lost, and a new history may have begun.
+            await tables.states.barrier()
+            return True
         if await is_held(tables.states, found.key):
             raise UsageError(
                 f"A policy holds {found.key}: lift it first (`truncate --policy remove --hold`)."
@@ -124,7 +131,8 @@ async def forget(
             if documents is not None:
                 await erasure.delete_documents(documents, object_folder(handler, business_id))
             await erasure.delete_rows()
-            await erasure.strip(Tombstone(now, refuses=not restart))
+            is_last_tried = True
+            await erasure.strip(last)
         except RowError as error:
             raise ConcurrencyConflictError(found.key, str(error)) from error
         await tables.states.barrier()
@@ -235,7 +243,10 @@ class _Erasure:
             head = _bare(self._head, tombstone, self._head.horizon or tombstone.at)
             changes.append(Operation.replace(HEADER, {"Version": 0, **head.properties()}, self._stream_etag))
         if entity is not None:
-            bare = Entity(self._found.key, entity.algorithm, b"", entity.schema, tombstone=tombstone)
+            waiting = Waiting(last=entity.waiting.last)
+            bare = Entity(
+                self._found.key, entity.algorithm, b"", entity.schema, waiting=waiting, tombstone=tombstone
+            )
             changes.append(Operation.replace(ENTITY, bare.properties(), self._entity_etag))
         await self._tables.states.transact(self._found.key, changes)
 
@@ -248,9 +259,8 @@ class _Erasure:
 
 
 def _bare(head: Head, tombstone: Tombstone, horizon: int) -> Head:
-    return Head(
-        None, head.schema, last_now=tombstone.at, horizon=horizon, undated_cut=True, tombstone=tombstone
-    )
+    bare = Head(None, head.schema, last_now=tombstone.at, horizon=horizon, undated_cut=True)
+    return bare._replace(waiting=Waiting(last=head.waiting.last), tombstone=tombstone)
 
 
 async def referenced_documents(table: Table, handler: str, business_id: str) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from eventstore import Int64, Operation, Row, Table, Value, pages
-from eventstore.errors import ConcurrencyConflictError, RowChangedError, RowExistsError
+from eventstore.errors import ConcurrencyConflictError, RowError
 from eventstore.keys import escape
 from runtime.algorithms.state_based.truncation import RetentionRules
 from runtime.clock import Clock, to_datetime, to_microseconds
@@ -153,7 +153,7 @@ class Policies:
         async def attempt() -> Policy:
             try:
                 return await self._write(await self.get(scope), changes)
-            except (RowChangedError, RowExistsError) as error:
+            except RowError as error:
                 raise ConcurrencyConflictError(PARTITION, str(error)) from error
 
         return await until_undisturbed(self._retries, attempt)

@@ -229,9 +229,9 @@ async def _add_letters(old: Table, new: Table, key: str) -> None:
         and (each.reason is Reason.ID_REUSED or not history.has(each.key))
     ]
     if missing:
-        first = own[-1].number + 1 if own else 1
+        first = max(history.head.waiting.last, history.letters.last) + 1
         merged = [*own, *(each._replace(number=at) for at, each in enumerate(missing, first))]
-        head = history.head._replace(waiting=history.head.waiting.after(merged, 0))
+        head = history.head._replace(waiting=history.head.waiting.after(merged))
         await append(history, StreamUpdate(head, letters=merged))
 
 

@@ -25,7 +25,7 @@ from handlers.draws import Seed
 from runtime.clock import to_datetime
 from runtime.errors import BatchRefusedError, OutcomesMissingError, UsageError
 from runtime.file_systems import Folder, open_folder
-from runtime.ledger.ledger import HIDDEN_EPOCHS, BatchRecord, BatchStatus, mark_of
+from runtime.ledger.ledger import HIDDEN_EPOCHS, BatchRecord, BatchStatus, mark_of, shown
 from runtime.messages.outcome import OUTPUT_INDEX_BITS, Maker, Status
 from runtime.publishing.publisher import CommittedOutput
 
@@ -258,18 +258,18 @@ def _folder(record: BatchRecord, out: str) -> Folder:
     name = f"batch_id={record.batch_id}"
     if not record.is_epoch:
         return open_folder(out).sub(name)
-    shown = open_folder(out.removesuffix(f"/{HIDDEN_EPOCHS}"))
-    folders = [each for each in (shown.sub(HIDDEN_EPOCHS).sub(name), shown.sub(name)) if each.exists()]
+    there = open_folder(shown(out))
+    folders = [each for each in (there.sub(HIDDEN_EPOCHS).sub(name), there.sub(name)) if each.exists()]
     query, _, epoch = record.batch_id.rpartition("-")
-    for merged in shown.names() if not folders else ():
+    for merged in there.names() if not folders else ():
         span = re.fullmatch(rf"batch_id={re.escape(query)}-(\d+)\.\.(\d+)", merged)
         if span and int(span[1]) <= int(epoch) <= int(span[2]):
             raise BatchRefusedError(
-                f"The outcomes of epoch {epoch} were merged with those of other epochs in {shown.path}/{merged} and "
+                f"The outcomes of epoch {epoch} were merged with those of other epochs in {there.path}/{merged} and "
                 "can no longer be distinguished. Use `consistent stream --publish` to publish epochs before they are "
                 "merged."
             )
-    return folders[0] if folders else shown.sub(name)
+    return folders[0] if folders else there.sub(name)
 
 
 def check_ended(record: BatchRecord) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial, wraps
-from itertools import groupby
 from typing import Any, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from pydantic import PositiveInt, TypeAdapter, ValidationError
@@ -380,8 +379,10 @@ class OneByOnePublisher(Publisher, Generic[To]):
                     ) from error
             return records
 
+        by_object: dict[str, list[CommittedOutput]] = {}
+        for output in outputs:
+            by_object.setdefault(output.business_id, []).append(output)
         with first_error():
             async with asyncio.TaskGroup() as group:
-                by_object = groupby(outputs, lambda each: each.business_id)
-                tasks = [group.create_task(in_order(list(some))) for _, some in by_object]
+                tasks = [group.create_task(in_order(some)) for some in by_object.values()]
         return [record for task in tasks for record in task.result() if record is not None]

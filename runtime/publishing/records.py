@@ -124,6 +124,12 @@ class Publications:
         rows = rows_of(self.table, f"{RECORD}{publication.key}:")
         return {read_record(row): row.etag async for row in rows}
 
+    async def drop_records(self, publication: Publication, message_ids: Collection[str]) -> None:
+        """Delete the records of outputs. Costs one request for every 1,000 records, and one for each 100 deleted."""
+        records = await self.records(publication)
+        keys = [_record_key(publication, each) for each in records if each.message_id in message_ids]
+        await _delete(self.table, [Operation.delete(key) for key in keys])
+
     async def change(self, publication: Publication, record: Record, etag: str) -> str | None:
         """Replace a record and return its new ETag, or None if the stored ETag is not `etag`. Costs one request."""
         change = Operation.replace(_record_key(publication, record), _properties(record), etag)

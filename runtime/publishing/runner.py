@@ -199,6 +199,7 @@ class Runner:
     outputs: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     _published: set[Maker] = field(default_factory=set)  # batches whose outputs the target has
+    _attempted: set[int] = field(default_factory=set)  # slices that this or another runner began to send
     _sent_before: set[str] = field(default_factory=set)  # ids of outputs of batches with dead letters
     _positions: dict[int, int] = field(default_factory=dict)
 
@@ -275,6 +276,7 @@ class Runner:
             for number in waiting:
                 seen = slices.get(number)
                 if seen is not None:
+                    self._attempted.add(number)
                     if seen.lease.expires_at > self.clock() and seen.lease.token not in dead:
                         continue
                     self._check_window(seen)
@@ -304,12 +306,16 @@ class Runner:
                 await asyncio.sleep(self.options.lease.total_seconds() / 3)
                 await claim.renew()
 
+        async def roll_back() -> None:
+            await publisher.roll_back()
+            await claim.renew()  # without the lease, another attempt would only disturb the other runner
+
         attempt = partial(self._attempt, publisher, claim)
         try:
             with first_error():
                 async with asyncio.TaskGroup() as group:
                     renewing = group.create_task(renewed())
-                    await until_available(self.options.attempts, attempt, roll_back=publisher.roll_back)
+                    await until_available(self.options.attempts, attempt, roll_back=roll_back)
                     renewing.cancel()
         except LeaseLostError:
             await publisher.roll_back()
@@ -324,6 +330,12 @@ class Runner:
         is_transactional = self.target.promise is Promise.EXACTLY_ONCE
         position, sent, skipped = 0 if is_transactional else claim.position, 0, Counter[str]()
         if await publisher.open(SliceName(self.publication.marker, claim.number)):
+            if (
+                is_transactional and claim.number in self._attempted
+            ):  # an attempt that did not commit left records
+                ids = {each.message_id for each in self.cut.outputs(claim.number)}
+                await Publications(self.table, self.clock).drop_records(self.publication, ids)
+            self._attempted.add(claim.number)
             outputs = islice(self.cut.outputs(claim.number), position, None)
             while chunk := list(islice(outputs, self.target.chunk)):
                 position += len(chunk)

@@ -21,7 +21,7 @@ from eventstore import Table
 from eventstore.port import pause_seconds
 from handlers import App
 from runtime.clock import Clock, system_clock
-from runtime.errors import MissingExtraError
+from runtime.errors import MissingExtraError, UsageError
 from runtime.ledger.ledger import STATE_BASED, Ledger
 from runtime.ledger.settings import TableSettings
 from runtime.retries import first_error
@@ -122,15 +122,24 @@ class Consumer:
         self._loop = asyncio.get_running_loop()
         self._has_finished, self._has_settled = asyncio.Event(), asyncio.Event()
         self._works: set[asyncio.Task[None]] = set()
-        await Ledger(self._table, self._clock).check_table(STATE_BASED)
-        settings = await TableSettings.claim(self._table, self._app)
-        seconds = self._options.handler_timeout.total_seconds()
-        notes = self._options.crashes or f"{tempfile.gettempdir()}/consistent-serve-{os.getuid()}"
-        with consumer_watch(self._table, seconds, Path(notes)) as watch:
-            return await self._consume(supervised(self._app.keyed(settings.draw_key), watch))
+        self._stop_probes: Callable[[], Awaitable[None]] = nothing
+        try:
+            await Ledger(self._table, self._clock).check_table(STATE_BASED)
+            settings = await TableSettings.claim(self._table, self._app)
+            seconds = self._options.handler_timeout.total_seconds()
+            notes = self._options.crashes or f"{tempfile.gettempdir()}/consistent-serve-{os.getuid()}"
+            with consumer_watch(self._table, seconds, Path(notes)) as watch:
+                return await self._consume(supervised(self._app.keyed(settings.draw_key), watch))
+        finally:
+            self._has_ended = True
+            for close in (self._settlement.close, self._letters.close, self._source.close, self._stop_probes):
+                try:
+                    await asyncio.wait_for(close(), _CLOSE_SECONDS)
+                except Exception as error:  # noqa: BLE001 - the others are closed too, and the first error is raised
+                    LOG.warning("closing failed: %s", error)
 
     async def _consume(self, app: App) -> Counts:
-        stop_probes = await self._answer_probes()
+        self._stop_probes = await self._answer_probes()
         try:
             async with asyncio.timeout_at(self._stops_at) as self._limit:
                 opening = partial(self._source.open, self)
@@ -146,21 +155,19 @@ class Consumer:
                 async with asyncio.TaskGroup() as self._tasks:
                     settler = self._tasks.create_task(self._settle_all())
                     measurer = self._tasks.create_task(self._measure_all())
-                    with suppress(TimeoutError):
+                    try:
                         async with asyncio.timeout_at(self._stops_at) as self._limit:
                             await self._read_all(self._streams)
+                    except TimeoutError:
+                        if not self._limit.expired():
+                            raise
                     for task in (settler, measurer, *self._works):
                         task.cancel()
             if self._held:
                 LOG.warning("stopped with %s messages unfinished, which will be redelivered", self._held)
         except TimeoutError:
-            if self._stops_at is None:
+            if self._limit is None or not self._limit.expired():
                 raise
-        finally:
-            self._has_ended = True
-            for end in (self._settlement.close, self._letters.close, self._source.close, stop_probes):
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(end(), _CLOSE_SECONDS)
         return self.counts
 
     async def _read_all(self, streams: Streams) -> None:
@@ -349,7 +356,10 @@ class Consumer:
         app.add_routes([web.get("/livez", live), web.get("/readyz", ready), web.get("/metrics", metrics)])
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", self._options.health_port).start()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", self._options.health_port).start()
+        except OSError as error:
+            raise UsageError(f"The port of --health-port cannot be used: {error}.") from error
         LOG.info("probes and metrics are answered on http://127.0.0.1:%s", runner.addresses[0][1])
         return runner.cleanup
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
 from importlib import import_module
 from typing import Any, Protocol, TypeVar, runtime_checkable
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import msgspec
 
 from handlers.draws import Seed
 from runtime.clock import is_in_calendar, to_datetime
-from runtime.errors import MissingExtraError, RuntimeFailure, TargetError, UsageError
-from runtime.messages.envelope import Envelope
+from runtime.errors import MissingExtraError, RuntimeFailure, TargetError, TargetUnavailableError, UsageError
+from runtime.messages.envelope import MAX_LENGTH, Envelope, with_trace
 from runtime.messages.outcome import Outcome
 from runtime.messages.records import AS_JSON, Decode, Decoding, read_record
-from runtime.options import resolved
+from runtime.options import resolved, without_secrets
 from runtime.publishing.publisher import CommittedOutput, TargetOptions
 from runtime.publishing.targets.choice import open_target
 
@@ -196,16 +198,22 @@ def read_message(  # noqa: PLR0917 - the fields of a message
 
 
 def letter_of(outcome: Outcome) -> CommittedOutput:
-    """Convert a rejected delivery to a message for a dead letter queue. All copies of a message give the same id."""
+    """Convert a rejected delivery to a message for a dead letter queue. All copies of a message give the same id.
+
+    Others give other ids, although their message ids may be the same, such as those of invalid lines.
+    """
     envelope, handler, business_id = outcome.envelope, outcome.handler or "", outcome.business_id or ""
     why = {"reason": str(outcome.reason or outcome.status), "error": outcome.error or ""}
     message, time = json.loads(envelope.to_json(outcome.handler)), envelope.enqueued_at or 0
+    content = f"{envelope.message_id}\0{envelope.type}\0{message['body']}"
+    headers: Mapping[str, str] = {**(envelope.headers or {}), **why}
     if (size := len(json.dumps(message))) > _LARGEST_LETTER:
-        message = {"message_id": envelope.message_id, "type": envelope.type, "omitted_bytes": size}
+        type_ = envelope.type[:MAX_LENGTH]
+        message = {"message_id": envelope.message_id, "type": type_, "omitted_bytes": size}
+        headers = with_trace(why, envelope.headers)
     body = json.dumps({**why, "message": message})
-    id_ = Seed(envelope.message_id, handler, business_id).guid_text("dead letter", 0)
+    id_ = Seed(content, handler, business_id).guid_text("dead letter", 0)
     sent_at = to_datetime(time if is_in_calendar(time) else 0)
-    headers = {**(envelope.headers or {}), **why}
     return CommittedOutput(
         id_, "DeadLetter", body, business_id, handler, envelope.sequence or 0, sent_at, headers
     )
@@ -267,7 +275,7 @@ def open_settlement(url: str | None, source: Source | None, names: Mapping[str, 
             "The target is invalid. Use stdout:, kafka://HOST:PORT, amqp://..., azurequeue://..., http://..., "
             "https://..., sqlite:///FILE, postgresql://..., or the connection string of a Service Bus namespace."
         )
-    target = open_target(url, TargetOptions(names=names))
+    target = open_target(url, TargetOptions(names=names, attempts=1))  # the consumer tries again
     publisher, prepared = target.publisher(), set[str]()
 
     async def send(outputs: Sequence[CommittedOutput]) -> None:
@@ -281,11 +289,40 @@ def open_settlement(url: str | None, source: Source | None, names: Mapping[str, 
                 why = f"{target.name} refuses the output {refused.message_id}: {refused.why}"
                 raise TargetError(why)  # noqa: TRY301 - rolled back like others
             await publisher.commit()
-        except BaseException:
+        except BaseException as error:
             await publisher.roll_back()
+            if isinstance(error.__cause__, TargetUnavailableError):
+                raise error.__cause__ from None
             raise
 
     return Settlement(target.name, source, send, publisher.close)
+
+
+def parts_of(url: str, form: str) -> tuple[SplitResult, dict[str, str]]:
+    """Return the parts and the parameters of a URL. Raises `UsageError` with the text `form` if it is invalid."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # the error's text may contain the password
+        raise UsageError(form) from None
+    return parts, dict(parse_qsl(parts.query))
+
+
+def number_of(given: Mapping[str, str], name: str, default: int) -> int:
+    """Return a parameter of a source. Raises `UsageError` if it is not a number."""
+    text = given.get(name, str(default))
+    if not text.isdecimal():
+        raise UsageError(f"The parameter {name} of --from must be a number, not {text}.")
+    return int(text)
+
+
+@contextmanager
+def usable_connection() -> Iterator[None]:
+    """Context manager that raises `UsageError` if a client refuses the connection string with which it is created."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(f"The connection string is invalid: {without_secrets(str(error))}") from None
 
 
 def _broker(url: str) -> Any:  # noqa: ANN401 - a module

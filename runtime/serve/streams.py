@@ -79,7 +79,7 @@ class Troubles(dict[str, str]):
 
 # Positions: which deliveries made a version, recorded in the version's field for the batch.
 #
-# `@kafka:CLUSTER/GROUP orders/3:100-104,110` names deliveries of one fold, for each message the first. A version is
+# `@kafka:CLUSTER/GROUP orders/3:100-104,110` names the deliveries that made the versions of one commit. A version is
 # published by the delivery that made it, in the transaction that commits its offset. So a copy at another offset
 # publishes nothing, which is known without more state (decision 26).
 
@@ -87,13 +87,11 @@ class Troubles(dict[str, str]):
 def position_of(source: str, received: Iterable[Received]) -> str:
     """Return the position that the versions of these deliveries record (docs/decisions/0026).
 
-    The deliveries belong to one stream. `source` is `Source.origin`. The position names the first copy of each message.
+    The deliveries belong to one stream. `source` is `Source.origin`.
     """
     offsets: dict[str, list[int]] = {}
-    seen = set[str]()
     for each in received:
-        if each.lane is not None and each.envelope.message_id not in seen:
-            seen.add(each.envelope.message_id)
+        if each.lane is not None:
             offsets.setdefault(each.lane.name, []).append(each.offset)
     lanes = " ".join(f"{lane}:{_spans(sorted(found))}" for lane, found in offsets.items())
     return f"{POSITION}{source} {lanes}"
@@ -342,7 +340,12 @@ class Streams:
         if places:
             handled = [received[place] for place in places]
             ready = deliveries if not found else [deliveries[place] for place in places]
-            batch = BatchContext(None if self._origin is None else position_of(self._origin, handled))
+            batch = BatchContext()
+            if self._origin is not None:
+                position = partial(position_of, self._origin)
+                batch = BatchContext(
+                    position(handled), of=lambda at: position([handled[each] for each in at])
+                )
             try:
                 with error_location(self._table):
                     outcomes = await algorithm.on_behalf_of(batch).process(business_id, ready)

@@ -38,7 +38,7 @@ from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.ledger.settings import TableDemands
 from runtime.messages.outcome import VARYING, DeadLetters, Status
 from runtime.options import given
-from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, check_unused
+from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, check_unused, marks_last
 from runtime.spark.logs.normalise import keep_large, normalise, route
 from runtime.spark.logs.read import Log, describe_input, is_kafka, open_log
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings, planned_once
@@ -305,11 +305,12 @@ class Rounds:
                 f"recreate them: restore the files, and run the batch again with its id; or abandon it."
             )
         self.options.step(f"Outcomes in {damaged} were deleted or changed: running all rounds again")
-        # Listed before the restart: afterwards, another driver may commit the rounds again.
-        files = folders.committed()
+        # Revoked and listed before the restart: afterwards, another driver may commit the rounds again.
+        folders.revoke()
+        files = folders.in_place()
         record = self.connection.run(self.ledger.begin_again(record))
         for folder, names in files:
-            for name in names:
+            for name in marks_last(names):
                 folder.delete_file(name)
             folder.delete_if_empty()
         return record
@@ -427,6 +428,7 @@ class Rounds:
         number, folders = record.rounds, self._folders(record)
         try:
             parts = folders.put_in_place()
+            folders.flush(number)
         except OSError as error:
             return self._by_another(record, error)
         counts, routable = totals(parts)
@@ -438,7 +440,6 @@ class Rounds:
                 f"letters, more than {limit}. Nothing is published. Its outcomes are in {record.out}; {self.again}, "
                 f"now with a higher limit, to publish it, or abandon it."
             )
-        folders.flush(number)
         self.options.step(f"Round {number}: recording in the ledger")
         committed = self.connection.run(self.ledger.commit_round(record, number, counts, routable))
         for part in () if is_repeat else parts:

@@ -1,10 +1,10 @@
 """Redrive dead letters in a batch. The selected dead letters are frozen in a file until the batch is published."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -62,11 +62,11 @@ def redrive_letters(
         rounds = batch.rounds()
         rounds.check_table()
         letters = RedrivenLetters(rounds.out, batch_id or new_batch_id())
-        connection = rounds.connection
+        connection, are_ours = rounds.connection, False
         if not letters.are_frozen:
             record = rounds.find(letters.batch_id)
             if record is None:
-                connection.run(letters.freeze(connection.table, batch.app, request))
+                are_ours = connection.run(letters.freeze(connection.table, batch.app, request))
             elif not record.is_finished:
                 raise UsageError(
                     f"The letters of batch {letters.batch_id} are missing in {letters.path}: abandon the batch, and "
@@ -75,13 +75,15 @@ def redrive_letters(
         try:
             begun = rounds.begin(letters.batch_id, f"letters in {letters.path}")
         except UsageError:
-            if rounds.find(letters.batch_id) is None:  # rejected before it was recorded
+            if are_ours and rounds.find(letters.batch_id) is None:  # rejected before it was recorded
                 letters.remove()
             raise
         ended = begun
         if not begun.is_finished:
             work = letters.work(batch.spark, rounds.job(begun), rounds.partitions)
             ended = rounds.end(begun, work, letters.deliveries)
+        if are_ours and begun.is_finished:  # by another driver, with other letters
+            letters.remove()
         connection.run(letters.finish(connection.table))
         return rounds.result(begun, ended)
 
@@ -110,7 +112,7 @@ class RedrivenLetters:
 
     @property
     def path(self) -> str:
-        return within(self.out, "_redrive", self.batch_id)
+        return within(self.out, "_redrive", self.batch_id, "frozen")
 
     @property
     def are_frozen(self) -> bool:
@@ -123,14 +125,16 @@ class RedrivenLetters:
         with self._folder.read(_FILE) as file:
             return int(parquet.ParquetFile(file).metadata.num_rows)
 
-    async def freeze(self, table: Table, app: App, request: dead_letters.RedriveRequest) -> int:
-        """Freeze the requested dead letters, in constant memory. Return the number. Raises `UsageError` if it is 0."""
-        unfinished = self._folder.sub("unfinished")
+    async def freeze(self, table: Table, app: App, request: dead_letters.RedriveRequest) -> bool:
+        """Freeze the requested dead letters, in constant memory. Return false if another driver was faster.
+
+        Raises `UsageError` if there are none.
+        """
+        unfinished = self._folder.parent.sub(f"unfinished-{uuid4().hex}")
         unfinished.create()
         rows: list[dict[str, Any]] = []
         count = size = 0
-        with ExitStack() as undo:
-            undo.callback(self.remove)
+        try:
             with (
                 unfinished.write(_FILE) as file,
                 parquet.ParquetWriter(file, _REDRIVEN, compression="zstd") as writer,
@@ -150,11 +154,27 @@ class RedrivenLetters:
                 raise UsageError(
                     "There are no such letters: list those of the table with `consistent letters`."
                 )
-            undo.pop_all()
-        unfinished.flush(_FILE)
-        unfinished.move_file(_FILE, self._folder)
-        self._folder.flush()
-        return count
+            unfinished.flush(_FILE)
+            return self._take(unfinished)
+        finally:
+            unfinished.delete()
+            self._delete_if_empty()
+
+    def _take(self, unfinished: Folder) -> bool:
+        """Put frozen letters in place, unless another driver has done so. Return whether they are in place."""
+        if self.are_frozen:
+            return False
+        try:
+            if unfinished.moves_whole:
+                unfinished.move_to(self._folder)
+            else:
+                unfinished.move_file(_FILE, self._folder)
+        except OSError:
+            if not self.are_frozen:
+                raise
+            return False
+        self._folder.parent.flush()
+        return True
 
     def work(self, spark: SparkSession, job: FoldJob, partitions: int) -> Work:
         """Return the work of a round that redrives the dead letters of each stream in order."""
@@ -175,8 +195,12 @@ class RedrivenLetters:
         self.remove()
 
     def remove(self) -> None:
-        self._folder.delete()
+        self._folder.parent.delete()
+        self._delete_if_empty()
+
+    def _delete_if_empty(self) -> None:
         self._folder.parent.delete_if_empty()
+        self._folder.parent.parent.delete_if_empty()
 
     @property
     def _folder(self) -> Folder:

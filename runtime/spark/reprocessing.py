@@ -25,7 +25,7 @@ from runtime.algorithms.state_based.reprocess import VISIT, Manner, Reprocessor,
 from runtime.batch_options import BatchOptions, TablePlace, check_app, remark
 from runtime.clock import system_clock
 from runtime.errors import UsageError
-from runtime.file_systems import open_folder, within
+from runtime.file_systems import Folder, open_folder, within
 from runtime.ledger.ledger import REPROCESSING, STATE_BASED, BatchRecord, Ledger
 from runtime.ledger.settings import TableDemands, TableSettings, is_same_table
 from runtime.messages.outcome import Reason, Status
@@ -112,7 +112,7 @@ class ReprocessRounds(Rounds):
             return True
         self.options.step("Looking for messages that have not come")
         # The visits are kept: another attempt at the round would find some streams complete.
-        folder = open_folder(within(record.out, "_reprocess", record.batch_id))
+        folder = _kept(record)
         name = f"visits-{record.rounds}.json"
         if name not in folder.sizes():
             found, followed = self.incomplete()
@@ -121,9 +121,7 @@ class ReprocessRounds(Rounds):
             if gone and not gone[0].keeps and self._count_compared(record) < followed:
                 self.options.step("Logs of the history are missing: no version is left out")
                 gone = []
-            folder.create()
-            folder.put(name, json.dumps(gone).encode())
-            folder.flush(name)
+            folder.put_whole(name, json.dumps(gone).encode())
         with folder.read(name) as file:
             self.visits.extend(Visit(*row) for row in json.loads(file.read()))
         return bool(self.visits)
@@ -164,6 +162,11 @@ class ReprocessRounds(Rounds):
         document = partial(_incomplete, self.following, frozenset(self.app.handlers))
         scan_with(self.spark, self.following.place, document, merge, other=self.place)
         return [each._replace(keeps=any(cut)) for each in found], sum(followed)
+
+
+def _kept(record: BatchRecord) -> Folder:
+    """Return the folder that keeps the visits of a batch's rounds until the batch is published."""
+    return open_folder(within(record.out, "_reprocess", record.batch_id))
 
 
 class Visit(NamedTuple):
@@ -251,7 +254,11 @@ def reprocess(
             spark, app, new, absolute_folder(out), chosen, connection, following=following
         )
         say = partial(remark, chosen.step)
-        opened = open_log(spark, messages, chosen.log_format, say, decoding=chosen.decoding)
+        before = rounds.find(batch_id) if batch_id else None
+        recorded = "" if before is None else before.input
+        opened = open_log(
+            spark, messages, chosen.log_format, say, decoding=chosen.decoding, recorded=recorded
+        )
         if dict(opened.rows.dtypes).get("body") == "binary":
             raise UsageError("A log with binary bodies cannot be reprocessed: convert them to JSON.")
         log = normalise(opened.rows, chosen.source, chosen.limits)
@@ -262,6 +269,8 @@ def reprocess(
         if not begun.is_finished:
             rows = group(rounds.chosen(find_routes(log, app)), partitions_of(spark, chosen))
             ended = rounds.end(begun, Work(rows, rounds.job(begun).fold), what.messages)
+        _kept(ended).delete()
+        _kept(ended).parent.delete_if_empty()
         return Reprocessed(rounds.result(begun, ended), rounds.incomplete()[0])
 
 

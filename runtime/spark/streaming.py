@@ -134,11 +134,7 @@ class Checkpoint:
 
     def claim(self, owner: CheckpointOwner) -> None:
         """Record the owner of the checkpoint atomically, in a file that Spark ignores. Replaces a recorded owner."""
-        aside = self._folder().sub(f"_claimed-{uuid4().hex}")
-        aside.create()
-        aside.put(_OWNER, json.dumps(owner._asdict()).encode())
-        aside.move_file(_OWNER, self._folder())
-        aside.delete()
+        self._folder().put_whole(_OWNER, json.dumps(owner._asdict()).encode())
 
     def _folder(self) -> Folder:
         return open_folder(self.url)
@@ -323,7 +319,7 @@ class EpochPlaces:
     @property
     def working(self) -> str:
         """The folder of running micro-batches: a hidden one, or the output folder if folders cannot be moved."""
-        return f"{self.out}/{HIDDEN_EPOCHS}" if self._moves_whole else self.out
+        return within(self.out, HIDDEN_EPOCHS) if self._moves_whole else self.out
 
     def check_unused(self, epoch: int) -> None:
         """Raise `BatchRefusedError` if the output folder has outcomes of an epoch that is not in the ledger."""
@@ -357,12 +353,13 @@ class EpochPlaces:
         out, (first, folder), (last, _) = open_folder(self.out), waiting[0], waiting[-1]
         if len(waiting) == 1:
             _move(folder, out.sub(folder.name))
-        else:
-            merged = self._merged([each for _, each in waiting])
-            _move(merged, out.sub(f"batch_id={self.query}-{first}..{last}"))
-            for _, each in waiting:
-                each.delete()
-        out.flush()
+            out.flush()
+            return
+        merged = self._merged([each for _, each in waiting])
+        _move(merged, out.sub(f"batch_id={self.query}-{first}..{last}"))
+        out.flush()  # before anything is deleted: a power cut may undo the move
+        for _, each in waiting:
+            each.delete()
 
     def _merged(self, waiting: Sequence[Folder]) -> Folder:
         made = self._folder().sub(f"_merging-{self.query}-{uuid4().hex}")
@@ -379,6 +376,7 @@ class EpochPlaces:
             file.close()
             folder.touch(_MERGED)
             folder.flush()
+        made.flush()
         return made
 
     def _tidy_once(self) -> None:
@@ -589,9 +587,12 @@ class Stream:
             job = replace(rounds.job(begun), types=self.options.types_of(self.app))
             work = Work(group(messages, rounds.partitions), job.fold, is_planned_once=True, check=check)
             record = rounds.end(begun, work)
-        if self.publish is not None and (place := self.places.place_of(epoch)) is not None:
+        places = self.places
+        if record.out != places.working:  # published before this start, when the query had another folder
+            places = EpochPlaces(record.shown_in, self.query)
+        if self.publish is not None and (place := places.place_of(epoch)) is not None:
             self.publish(messages.sparkSession, record.batch_id, place)
-        self.places.show(epoch)
+        places.show(epoch)
         self.done(record)
 
     def _prepare_once(self, rounds: Rounds, epoch: int) -> None:
@@ -603,9 +604,8 @@ class Stream:
         rounds.check_place()
         # Before this start, the query may have had another folder, where epochs still wait to be merged.
         before = rounds.find(self.admission.batch_id(epoch - 1)) if epoch else None
-        out = "" if before is None else before.out.removesuffix(f"/{HIDDEN_EPOCHS}")
-        if before is not None and out not in (before.out, self.places.out):
-            self.show_rest(EpochPlaces(out, self.query), epoch)
+        if before is not None and before.shown_in not in (before.out, self.places.out):
+            self.show_rest(EpochPlaces(before.shown_in, self.query), epoch)
         self._is_prepared = True
 
     def _rounds(self, messages: DataFrame) -> Rounds:

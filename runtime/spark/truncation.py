@@ -58,7 +58,7 @@ def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str
     """Context manager that holds and renews a table's clean-up lease. Workers check the lease with the yielded token.
 
     `take_over`: take the lease even from an active holder. If false, raises `LeaseHeldError` for such a holder. Raises
-    `LeaseLostError` at the end of the block if the lease was lost meanwhile.
+    `LeaseLostError` at the end of the block if the lease was lost meanwhile, unless the block raises another error.
     """
     try:
         user = getpass.getuser()
@@ -89,10 +89,11 @@ def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str
         finally:
             ended.set()
             thread.join()
-            if lost:
-                raise lost[0]
-            with suppress(EventStoreError):  # it expires by itself
-                connection.run(leases.release(lease))
+            if not lost:
+                with suppress(EventStoreError):  # it expires by itself
+                    connection.run(leases.release(lease))
+        if lost:
+            raise lost[0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from eventstore.header import EVENT, FIRST_VERSION, HEADER, VERSION
 from runtime.errors import BatchRefusedError, StoredDataError
 from runtime.messages.envelope import digest_state, pieces
 from runtime.versions import dead_letter_rows, index, limits
-from runtime.versions.dead_letter_rows import NONE_WAIT, WAITING_PROPERTIES, Letter
+from runtime.versions.dead_letter_rows import LAST_LETTER, NONE_WAIT, WAITING_PROPERTIES, Letter
 from runtime.versions.head import Head, read_head
 from runtime.versions.index import IndexRow, id_hashes_of, index_changes, key_after, read_index_row
 from runtime.versions.limits import HASH_BYTES
@@ -114,10 +114,16 @@ class LettersCheck:
             counted = dead_letter_rows.read_waiting(stored)
         except (KeyError, TypeError, ValueError):
             counted = NONE_WAIT
-        recounted = NONE_WAIT.after(self._letters, counted.beyond_limit)
+        recounted = NONE_WAIT.after(self._letters, counted.beyond_limit, counted.last)
         right = recounted.properties()
-        names = [name for name in WAITING_PROPERTIES if stored.get(name) != right.get(name)]
-        return {name: right.get(name) for name in names}, self._is_whole and counted.count <= recounted.count
+        # Older code wrote no last number.
+        names = [name for name in WAITING_PROPERTIES if name != LAST_LETTER or name in stored]
+        wrong = {name: right.get(name) for name in names if _value(stored, name) != _value(right, name)}
+        return wrong, self._is_whole and counted.count <= recounted.count
+
+
+def _value(properties: Properties, name: str) -> tuple[bool, Value | None]:
+    return isinstance(properties.get(name), bool), properties.get(name)  # True equals 1
 
 
 class StreamCheck(RowsCheck):

@@ -7,7 +7,7 @@ dead letters. A changed row is rewritten as a whole. A stream stores up to 1,000
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from eventstore import Include, Partition, Properties, Row, Value
+from eventstore import Include, Int64, Partition, Properties, Row, Value
 from eventstore.reading import read_rows
 from handlers.codec import unpack
 from runtime.clock import is_in_calendar, to_datetime
@@ -109,6 +109,18 @@ class Letters:
         """The dead letters that can be redriven."""
         return [letter for letter in self.all if letter.waits]
 
+    @property
+    def last(self) -> int:
+        """The number of the last dead letter, or 0."""
+        return self.all[-1].number if self.all else 0
+
+    def portion(self, letters: Iterable[Letter]) -> list[Letter]:
+        """Return those of `letters` that are in the first rows, as many as one transaction surely changes."""
+        by_row: dict[int, list[Letter]] = {}
+        for letter in letters:
+            by_row.setdefault(bisect_right(self.rows, letter.number), []).append(letter)
+        return [each for row in sorted(by_row)[: limits.MAX_TRANSACTION_LETTER_ROWS] for each in by_row[row]]
+
     def changed(self, letters: Sequence[Letter]) -> tuple[Letters, list[Include]]:
         """Return a copy that has only `letters`, which are ordered by number, and the changes to write."""
         before, after = _by_row(self.all, self.rows), _by_row(letters, self._starts(letters))
@@ -160,22 +172,28 @@ class Waiting:
     oldest: int | None = None  # the oldest `enqueued_at` of the waiting dead letters
     undated: bool = False  # whether a waiting dead letter has no `enqueued_at`
     beyond_limit: int = 0  # the number of dead letters that were ever dropped because of the limit
+    last: int = 0  # the highest number that a dead letter ever got; lower if older code wrote the summary
 
-    def after(self, letters: Sequence[Letter], beyond_limit: int) -> Waiting:
-        """Return the summary of all stored `letters`. `beyond_limit`: how many were dropped since this summary."""
+    def after(self, letters: Sequence[Letter], beyond_limit: int = 0, last: int = 0) -> Waiting:
+        """Return the summary of all stored `letters`, which are ordered by number.
+
+        `beyond_limit`: how many were dropped since this summary. `last`: the highest number that was given, if known.
+        """
         times = [letter.enqueued_at for letter in letters if letter.waits]
         dated = [moment for moment in times if moment is not None and is_in_calendar(moment)]
         dropped = self.beyond_limit + beyond_limit
-        return Waiting(len(times), min(dated, default=None), len(dated) < len(times), dropped)
+        last = max(self.last, last, letters[-1].number if letters else 0)
+        return Waiting(len(times), min(dated, default=None), len(dated) < len(times), dropped, last)
 
     def properties(self) -> dict[str, Value]:
         oldest = None if self.oldest is None else to_datetime(self.oldest)
-        values = (self.count, oldest, self.undated, self.beyond_limit)
+        values = (self.count, oldest, self.undated, self.beyond_limit, Int64(self.last))
         return {name: value for name, value in zip(WAITING_PROPERTIES, values, strict=True) if value}
 
 
 NONE_WAIT = Waiting()
-WAITING_PROPERTIES = ["Letters", "LettersFrom", "LettersUndated", "LettersBeyondLimit"]
+LAST_LETTER = "LastLetter"
+WAITING_PROPERTIES = ["Letters", "LettersFrom", "LettersUndated", "LettersBeyondLimit", LAST_LETTER]
 
 
 def read_waiting(properties: Properties) -> Waiting:
@@ -184,16 +202,18 @@ def read_waiting(properties: Properties) -> Waiting:
         typed.microseconds(properties, "LettersFrom"),
         expect(properties.get("LettersUndated", False), bool),
         typed.number(properties, "LettersBeyondLimit", 0, most=typed.INT32),
+        typed.number(properties, LAST_LETTER, 0),
     )
 
 
-def given_up(letters: Sequence[Letter], is_meant: Callable[[Letter], bool]) -> tuple[list[Letter], int]:
-    """Mark waiting dead letters as discarded if `is_meant` returns true. Return all letters, and how many changed."""
-    changed = [
-        each._replace(state=LetterState.GIVEN_UP, envelope=None) if each.waits and is_meant(each) else each
-        for each in letters
-    ]
-    return changed, sum(before is not after for before, after in zip(letters, changed, strict=True))
+def given_up(letters: Letters, is_meant: Callable[[Letter], bool]) -> tuple[list[Letter], list[Letter]]:
+    """Mark a portion of the waiting dead letters that `is_meant` selects as discarded.
+
+    Return all letters, and the portion as it was: empty if none are left to be discarded.
+    """
+    portion = letters.portion(each for each in letters.waiting if is_meant(each))
+    changed = {each.number: each._replace(state=LetterState.GIVEN_UP, envelope=None) for each in portion}
+    return [changed.get(each.number, each) for each in letters.all], portion
 
 
 async def letters_of(partition: Partition) -> Letters:

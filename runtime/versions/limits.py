@@ -44,5 +44,6 @@ MAX_STREAM_LETTER_BYTES = MIB  # of the waiting dead letters of a stream, before
 MAX_LETTER_BYTES = 640 * KIB  # of a dead letter, and of a row of dead letters, before compression
 MAX_LETTER_ROW_BYTES = 11 * 64 * KIB  # of a row of dead letters, as it is stored
 MAX_ROW_LETTERS = 128  # dead letters in a row
+MAX_TRANSACTION_LETTER_ROWS = 20  # rows in which one transaction discards or drops dead letters
 MAX_TRANSACTION_LETTERS = 2000  # dead letters that one transaction adds or changes
 MAX_TASK_LETTERS = 1000  # dead letters without a stream that one task stores

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -83,11 +83,15 @@ class Packed(NamedTuple):
     runs: Sequence[PackedRun]
 
 
+Batch = str | Callable[[Sequence[int]], str] | None
+"""The batch of versions, or a function that returns it, given the negative indexes of the versions' deliveries."""
+
+
 class Packer:
     """Packs new versions into a segment or runs, until a transaction is full. Versions not yet in a run are *open*."""
 
     def __init__(
-        self, deliveries: Deliveries, head: Head, newest: NewestState, batch: str | None, number: int | None
+        self, deliveries: Deliveries, head: Head, newest: NewestState, batch: Batch, number: int | None
     ) -> None:
         self._deliveries = deliveries
         self._head = head
@@ -164,15 +168,21 @@ class Packer:
             or self._open_bytes > limits.MAX_TAIL_RAW_BYTES
         ):
             return None
-        commit = Commit(count, self._batch, written_at, self._number)
+        commit = self._commit(0, written_at)
         versions = version_columns(self._deliveries, self.made, self.states)
         segment = Segment.of(versions, self._schema, before, commit)
         return segment if segment.size <= limits.MAX_SEGMENT_BYTES else None
 
+    def _commit(self, begin: int, written_at: int) -> Commit:
+        batch, positions = self._batch, self.made.positions[begin:]
+        if callable(batch):
+            batch = batch([each - len(self._deliveries) for each in positions])
+        return Commit(len(positions), batch, written_at, self._number)
+
     def _close(self, written_at: int) -> None:
         begin, before = self._begin, self.states[self._begin]
         versions = version_columns(self._deliveries, self.made[begin:], self.states[begin:])
-        commit = Commit(len(versions), self._batch, written_at, self._number)
+        commit = self._commit(begin, written_at)
         self._runs += _split(Run(self._first + begin, self._schema, before, versions, [commit]))
         self._begin = len(self.made)
         self._closed_bytes += self._open_bytes

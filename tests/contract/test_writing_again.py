@@ -175,6 +175,18 @@ def test_an_outcome_stays_unknown_if_the_store_answers_no_more(run, table, strea
     assert raised.value.outcome_unknown
 
 
+def test_an_outcome_stays_unknown_if_the_stream_is_deleted_and_an_id_is_left(run, table, partition, stream):
+    async def lose_and_delete(name, *_call):
+        if name == "transact":
+            await Stream.delete(partition)
+            await table.transact("orders-7", [Operation.insert("SS-UID-id-3", {"Version": 3})])
+            raise StoreUnavailableError("the connection was lost", outcome_unknown=True)
+
+    with pytest.raises(StoreUnavailableError) as raised:
+        write(run, disturbed(table, after=lose_and_delete), THREE, expected=2)
+    assert raised.value.outcome_unknown
+
+
 def test_a_write_that_surely_did_not_take_place_is_not_looked_up(run, table, stream):
     def fail(name, *_call):
         if name == "transact":

@@ -18,7 +18,7 @@ from datetime import timedelta
 from functools import partial
 from typing import ClassVar
 
-from eventstore import ConcurrencyConflictError, InvalidKeyError, Table
+from eventstore import ConcurrencyConflictError, InvalidKeyError, PayloadTooLargeError, Table
 from eventstore.keys import escape
 from handlers import Context
 from handlers.app import HandlerDefinition, settle
@@ -67,11 +67,20 @@ class OutboxAlgorithm(ABC):
         if not is_key(self.entities.key(business_id)):
             return [delivery for delivery in deliveries if isinstance(delivery, Outcome)]
         outcomes: list[Outcome] = []
-        while waiting := deliveries[len(outcomes) :]:
+        most = len(deliveries)
+        while waiting := deliveries[len(outcomes) : len(outcomes) + most]:
             numbers = None if letters is None else letters[len(outcomes) :]
             attempt = partial(self.attempt, business_id, waiting, seen, numbers)
-            _, decided = await until_undisturbed(self.retries, attempt)
+            try:
+                _, decided = await until_undisturbed(self.retries, attempt)
+            except PayloadTooLargeError:
+                # Dead letters may be in too many rows. Nothing was stored.
+                most = len(waiting) // 2
+                if most == 0:
+                    raise
+                continue
             outcomes += decided
+            most *= 2
             seen = seen.after(decided)
         return outcomes
 
@@ -97,7 +106,7 @@ class OutboxAlgorithm(ABC):
         number of each delivery's dead letter.
         """
         loaded = entity = await self.entities.load(self.entities.key(business_id))
-        refusals = Refusals(entity.letters, self.batch, letters)
+        refusals = Refusals(entity.letters, entity.waiting, self.batch, letters)
         attempts: dict[IdKey, str] = {}
         ends: list[Delivery] = []
         is_stopped = self.batch.stops_streams and seen.dead_letter

@@ -141,8 +141,7 @@ class Entity:
         letters = refusals.letters(decided)
         if letters is None:
             return self
-        waiting = self.waiting.after(letters, refusals.beyond_limit(decided))
-        return replace(self, waiting=waiting, refused=letters)
+        return replace(self, waiting=refusals.summary(letters, decided), refused=letters)
 
     def without(self, message_ids: Collection[IdKey]) -> Entity:
         """Return the entity without the entries of messages, or unchanged if it has no such entries."""

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from eventstore import Operation, Row, Table, pages
-from eventstore.errors import ConcurrencyConflictError, RowExistsError, RowNotFoundError
+from eventstore.errors import ConcurrencyConflictError, RowError, RowExistsError, RowNotFoundError
 from eventstore.limits import MAX_OPERATIONS
 from eventstore.port import ANY_ETAG
 from runtime.clock import Clock, system_clock, to_datetime, to_microseconds
@@ -48,28 +48,29 @@ class DeduplicationStore:
     async def remove(self, entity: str, message_ids: Iterable[IdKey]) -> None:
         """Delete the fingerprints of messages, if they exist. Costs one request per message."""
         for message_id in message_ids:
-            await self._forget(entity, [row_key(message_id)])
+            await self._forget(entity, [Operation.delete(row_key(message_id))])
 
     async def evict(self, entity: str, latest: int, *, dry_run: bool = False) -> int:
         """Delete the fingerprints of an entity that were added at `latest` or before. Return their number.
 
         `latest` is in microseconds since 1970 UTC. If `dry_run` is set, count the fingerprints but delete nothing.
+        Fingerprints that are added again meanwhile are kept.
         """
-        forgotten = 0
         rows = rows_between(self.table, entity, FIRST, LAST, ["AddedAt"])
-        old = [row.row_key async for row in rows if _added_at(row) <= latest]
-        for at in range(0, len(old), MAX_OPERATIONS):
-            some = old[at : at + MAX_OPERATIONS]
-            forgotten += len(some) if dry_run else await self._forget(entity, some)
-        return forgotten
+        old = [Operation.delete(row.row_key, row.etag) async for row in rows if _added_at(row) <= latest]
+        if dry_run:
+            return len(old)
+        starts = range(0, len(old), MAX_OPERATIONS)
+        return sum([await self._forget(entity, old[at : at + MAX_OPERATIONS]) for at in starts])
 
-    async def _forget(self, entity: str, row_keys: list[str]) -> int:
-        """Delete rows in one transaction. Return the number of rows, or 0 if any of the rows no longer exists."""
+    async def _forget(self, entity: str, deletions: Sequence[Operation]) -> int:
+        """Delete rows in one transaction or, if it is refused, one by one. Return the number of deleted rows."""
         try:
-            await self.table.transact(entity, [Operation.delete(key) for key in row_keys])
-        except RowNotFoundError:
-            return 0
-        return len(row_keys)
+            await self.table.transact(entity, deletions)
+        except RowError:
+            one_by_one = [[each] for each in deletions] if len(deletions) > 1 else []
+            return sum([await self._forget(entity, each) for each in one_by_one])
+        return len(deletions)
 
 
 def check_processed(row: Row) -> None:

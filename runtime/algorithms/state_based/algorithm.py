@@ -17,7 +17,7 @@ from functools import partial
 from math import inf
 from typing import NamedTuple
 
-from eventstore import EventStoreError, InvalidKeyError, Operation, Row, Table
+from eventstore import EventStoreError, InvalidKeyError, Operation, PayloadTooLargeError, Row, Table
 from eventstore.header import HEADER, header_row, is_tombstone, versions_of
 from eventstore.port import MultiPartitionTable, Transaction
 from handlers import Published
@@ -90,13 +90,20 @@ class StateBased:
         decider = Decider(self.handler, self.clock, self.batch, business_id)
         outcomes = Outcomes(deliveries.envelopes, self.handler.name, business_id)
         history: History | None = None
-        retries = self.retries.start()
+        retries, most = self.retries.start(), len(deliveries)
         while len(outcomes) < len(deliveries):
             waiting = deliveries[len(outcomes) :]
             try:
                 history = history or await self.load(business_id, waiting)
-                sealed = self.invoke(decider, history, waiting, seen)
-                history = await self.store(history, sealed)
+                sealed = self.invoke(decider, history, waiting, seen, most)
+                try:
+                    history = await self.store(history, sealed)
+                except PayloadTooLargeError:
+                    # Dead letters beside versions may be too large, or in too many rows. Nothing was stored.
+                    most = len(sealed.outcomes) // 2
+                    if most == 0:
+                        raise
+                    continue
             except READ_AGAIN as error:
                 # Even after a timeout the versions may be stored. Only a read can tell, so drop the outcomes.
                 history = None
@@ -104,6 +111,7 @@ class StateBased:
                 continue
             outcomes += sealed.outcomes
             seen = sealed.seen
+            most *= 2
             retries.progress()
         return outcomes
 
@@ -111,12 +119,17 @@ class StateBased:
         """Load the newest state of a stream, and the versions that messages among the deliveries already made."""
         return await load(self.table, self.handler, business_id, deliveries.ready_keys())
 
-    def invoke(self, decider: Decider, history: History, deliveries: Deliveries, seen: Seen) -> SealedCommit:
-        """Handle deliveries until a commit is full, and seal it. Pure except for clock, ids and captured values."""
+    def invoke(
+        self, decider: Decider, history: History, deliveries: Deliveries, seen: Seen, most: int
+    ) -> SealedCommit:
+        """Handle about `most` deliveries, or until a commit is full, and seal it.
+
+        Pure except for clock, ids and captured values.
+        """
         state = read_state(self.handler.codec, history.newest.encoded, history.stream.partition.key)
         attempt = None if self.documents is None else self.documents.new_id()
         draft = CommitDraft(history, deliveries, seen, state, self.batch, attempt=attempt)
-        decider.decide(draft)
+        decider.decide(draft, most)
         return draft.seal(self.clock())
 
     async def store(self, history: History, sealed: SealedCommit) -> History:

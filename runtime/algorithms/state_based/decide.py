@@ -156,8 +156,8 @@ class Decider:
         self._invoker = Invoker(handler, clock, batch, business_id)
         self._replayer = Replayer(handler, business_id)
 
-    def decide(self, draft: CommitDraft) -> None:
-        """Decide deliveries until the draft is full or all are decided.
+    def decide(self, draft: CommitDraft, most: int) -> None:
+        """Decide deliveries until the draft is full, or `most` or all are decided. Copies in a row may exceed `most`.
 
         Raises `ReplayFailedError` if a duplicate with unpublished outputs cannot be replayed, and `DifferenceError` if
         a replay differs from the record and `on_difference` is `fail`.
@@ -170,12 +170,12 @@ class Decider:
                 draft.outcomes.refuse(self._dead_letter(envelope, Reason.FORGOTTEN, FORGOTTEN))
             draft.dead_letter = True
             return
-        position, count = 0, len(draft.deliveries.messages)
+        position, count = 0, min(most, len(draft.deliveries.messages))
         looked_at = iter(self._to_look_at(draft))
         end = -1
         while position < count and not draft.is_full:
             while end < position:
-                end = next(looked_at, count)
+                end = min(next(looked_at, count), count)
             if position < end and not draft.dead_letter:
                 self._handle(position, end, draft)
             else:

@@ -71,7 +71,7 @@ class CommitDraft:
     ) -> None:
         head, newest = history.head, history.newest
         self.head = head
-        self.refusals = Refusals(history.letters, batch, deliveries.letters)
+        self.refusals = Refusals(history.letters, head.waiting, batch, deliveries.letters)
         self.deliveries = deliveries
         self.seen = seen
         self.state = state  # the newest state; `before` is its encoded form
@@ -85,7 +85,7 @@ class CommitDraft:
         self._documents: list[tuple[int, NewDocument]] = []
         self._history = history
         self._batch = batch
-        self.packer = Packer(deliveries, head, newest, batch.batch_id, batch.number)
+        self.packer = Packer(deliveries, head, newest, batch.of or batch.batch_id, batch.number)
         self._positions: dict[IdKey, int] = {}
         self._has_found = bool(history.appended or history.found)
         # Most groups have no duplicates, and skip all lookups.
@@ -177,8 +177,7 @@ class CommitDraft:
                 decided = self.packer.made.positions[stored]
         letters = self.refusals.letters(decided)
         if letters is not None:
-            waiting = head.waiting.after(letters, self.refusals.beyond_limit(decided))
-            head = head._replace(waiting=waiting)
+            head = head._replace(waiting=self.refusals.summary(letters, decided))
         update = StreamUpdate(head, runs, letters) if stored or letters is not None else None
         outcomes, seen = self.outcomes, Seen(self.delivered, self.dead_letter)
         if decided < len(outcomes):

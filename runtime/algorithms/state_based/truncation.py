@@ -194,20 +194,19 @@ async def _without_old_letters(
 ) -> tuple[Head, Sequence[Letter], Sequence[Include]]:
     """Plan to discard old dead letters, which prevent truncation. Return the new head, these letters, and row changes.
 
-    Writes nothing: the caller stores the changes. `among`: the numbers of the letters that may be discarded, or `None`
-    for all. Costs at most one request.
+    Of many rows of letters, takes a portion. Writes nothing: the caller stores the changes. `among`: the numbers of the
+    letters that may be discarded, or `None` for all. Costs at most one request.
     """
     latest = rules.give_up
     if latest is None or not head.waiting.count:
         return head, (), ()
     letters = await dead_letter_rows.letters_of(stream.partition)
-    old = [letter for letter in letters.waiting if letter.refused_at <= latest]
-    old = [letter for letter in old if among is None or letter.number in among]
+    changed, old = given_up(
+        letters, lambda each: each.refused_at <= latest and (among is None or each.number in among)
+    )
     if not old:
         return head, (), ()
-    numbers = {letter.number for letter in old}
-    changed, _ = given_up(letters.all, lambda letter: letter.number in numbers)
-    head = head._replace(waiting=head.waiting.after(changed, 0))
+    head = head._replace(waiting=head.waiting.after(changed))
     return head, old, letters.changed(changed)[1]
 
 
@@ -328,13 +327,18 @@ async def truncate_stream(
     `up_to`: the number of the last exported version. Later versions are kept. `letters_kept`: the numbers of the
     exported dead letters. Other dead letters are kept. Costs a transaction for every 99 rows.
     """
+    # The new `kept_from`, versions, runs, rows and bytes of attempts that took effect, perhaps without an answer.
+    done: list[tuple[int, ...]] = []
+    discarded: set[int] = set()
 
     async def attempt() -> Truncated | None:
         found = await read_runs(Partition.exact(table, key))
         if found is None:
             return None
         stream, head, runs = found
+        done[:] = [each for each in done if each[0] <= head.kept_from]
         head, letters, changes = await _without_old_letters(stream, head, rules, letters_kept)
+        discarded.update(letter.number for letter in letters)
         if letters and dry_run:
             stream = replace(stream, properties=head.properties())
         elif letters:
@@ -344,11 +348,14 @@ async def truncate_stream(
             gone = [run for run in gone if run.last <= up_to]
         head = _moved(head, gone, rules) if gone else head
         plan = await planned(stream, gone, head)
+        # Leftovers of an earlier attempt are counted already.
+        sizes = (0, 0) if plan is None or (done and not gone) else (plan.count, plan.bytes)
+        done.append((head.kept_from, sum(run.count for run in gone), len(gone), *sizes))
         if plan is not None and not dry_run:
             await plan.carry_out()
-        count, (rows, size) = sum(run.count for run in gone), (plan.count, plan.bytes) if plan else (0, 0)
         kept_from, newest, horizon = head.kept_from, head.versions, head.horizon
-        return Truncated(key, count, len(gone), kept_from, newest, horizon, rows, size, held, len(letters))
+        _, versions, cut, rows, size = map(sum, zip(*done, strict=True))
+        return Truncated(key, versions, cut, kept_from, newest, horizon, rows, size, held, len(discarded))
 
     with error_location(table, key):
         return await until_undisturbed(retries.beside(table), attempt)

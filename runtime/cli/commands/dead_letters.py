@@ -152,10 +152,11 @@ def letters(
     if export is not None and export.exists():
         raise UsageError(f"{export} exists and may contain edits: use another --export.")
     selection, report = chosen.selection(), LettersReport(limit, group)
+    unfinished = export and export.with_name(f"{export.name}-unfinished")
 
     async def read(table: Table) -> None:
         with ExitStack() as stack:
-            file = stack.enter_context(export.open("w", encoding="utf-8")) if export else None
+            file = stack.enter_context(unfinished.open("w", encoding="utf-8")) if unfinished else None
             async for stream in stored.streams_with_letters(table, selection):
                 report.beyond_limit += stream.beyond_limit
             async for found in stored.find_letters(table, selection):
@@ -164,6 +165,8 @@ def letters(
                     file.write(f"{stored.to_line(found)}\n")
 
     on_table(states, read)
+    if export and unfinished:
+        unfinished.rename(export)
     screen = Screen(as_json)
     screen.put(report.document(), *report.parts())
     if export is not None:
@@ -236,8 +239,8 @@ def redrive(
     0. So a scheduler may call it after each batch (--reason handler_error --newer-than 3d). --publish URL also
     publishes the outputs.
     """
-    is_chosen = all_ or edit is not None or batch.batch_id is not None
-    selection = chosen.selection(must_choose=not is_chosen)
+    is_resumed = not dry_run and _is_begun(batch)
+    selection = chosen.selection(must_choose=not (all_ or edit is not None or is_resumed))
     edits = stored.Edits(()) if edit is None else stored.Edits.of(edit.read_bytes())
     only_edited = selection.is_all and not all_ and edit is not None
     request = stored.RedriveRequest(selection, edits, only_edited=only_edited)
@@ -256,8 +259,7 @@ def redrive(
                     return
         request.edits.check_used()
 
-    id_ = batch.batch_id
-    if dry_run or not (id_ and on_table(batch.states, lambda table: Ledger(table, system_clock).find(id_))):
+    if not is_resumed:
         on_table(batch.states, look)
         if edit is not None:
             rest = "" if len(edits.changed) == len(edits) else " The others are redriven unchanged."
@@ -280,3 +282,15 @@ def redrive(
             )
         if publish_done(target, done, screen):
             raise typer.Exit(TOO_MANY_DEAD_LETTERS)
+
+
+def _is_begun(batch: BatchChoices) -> bool:
+    """Return whether a redrive with the given id has frozen its dead letters or is in the ledger."""
+    id_ = batch.batch_id
+    if id_ is None:
+        return False
+    from runtime.spark.commit import absolute_folder
+    from runtime.spark.redriving import RedrivenLetters
+
+    known = on_table(batch.states, lambda table: Ledger(table, system_clock).find(id_))
+    return known is not None or RedrivenLetters(absolute_folder(batch.out), id_).are_frozen

@@ -18,6 +18,7 @@ from runtime.batch_options import STORE_VARIABLE, TABLE_VARIABLE, TablePlace
 from runtime.cli.checks import load_app, require_table
 from runtime.cli.console import Screen
 from runtime.cli.failures import NotPossibleError
+from runtime.cli.options import CHOSEN, of_environment
 from runtime.dead_letters import FoundLetter, to_line
 from runtime.options import flag, option
 
@@ -34,6 +35,7 @@ def explore(
     allow_changes: bool = flag(
         "Allow discarding dead letters, and with --app and --out redriving them. Each change must be confirmed."
     ),
+    env: str | None = of_environment(),
 ) -> None:
     r"""Look at a table in a browser: batches, objects, messages, dead letters and publications.
 
@@ -52,7 +54,7 @@ def explore(
 
     loaded = load_app(app) if app else None
     states = require_table(states)
-    redrive = partial(_redrive, states=states, app=app, out=out) if app and out else None
+    redrive = partial(_redrive, states=states, app=app, out=out, env=env) if app and out else None
     changes: Any = {"allow_changes": allow_changes, "redrive": redrive}
     explorer = Explorer(states.store, states.table, app=loaded, out=out, **changes)
     try:
@@ -73,13 +75,15 @@ async def _serve(explorer: Explorer, listening: socket.socket) -> None:
     await uvicorn.Server(config).serve(sockets=[listening])
 
 
-async def _redrive(found: Sequence[FoundLetter], states: TablePlace, app: str, out: str) -> str:
+async def _redrive(
+    found: Sequence[FoundLetter], states: TablePlace, app: str, out: str, env: str | None = None
+) -> str:
     """Redrive dead letters as a separate batch, in another process. Return the batch id."""
     batch_id = f"redrive-{uuid.uuid4().hex[:12]}"
     command = ["letters", "redrive", "--app", app, "--out", out, "--batch-id", batch_id]
     # Lines of an export select exactly these letters: message ids and reasons could also match other letters.
     # The URL may contain a secret, and other users see arguments. -P: nothing in the working directory is run.
-    place = {STORE_VARIABLE: portable_url(states.store), TABLE_VARIABLE: states.table}
+    place = {STORE_VARIABLE: portable_url(states.store), TABLE_VARIABLE: states.table, CHOSEN: env or ""}
     with NamedTemporaryFile("w", encoding="utf-8", suffix=".jsonl") as lines:
         lines.writelines(f"{to_line(each)}\n" for each in found)
         lines.flush()

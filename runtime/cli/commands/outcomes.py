@@ -47,6 +47,8 @@ def batches(
     another --out.
     """
     screen = Screen(as_json)
+    if prune is not None and abandon is not None:
+        raise UsageError("--prune and --abandon exclude each other: use one of them.")
     if prune is not None:
         _prune(screen, states, system_clock() - prune, dry_run=dry_run, yes=yes)
         return

@@ -79,8 +79,12 @@ def reprocess(
     Name all logs of the history, separated by spaces. A stopped reprocessing resumes with its --batch-id. To include
     newer messages, run it again with all logs and the same --into. `consistent switch` activates TABLE2.
     """
+    from runtime.spark.logs.read import check_alone
+
     loaded, made_by = load_app(app), None if was is None else load_app(was)
     screen, logs, states, spark = Screen(as_json), _logs(messages), batch.states, batch.spark
+    log = logs if len(logs) > 1 else logs[0]
+    check_alone(log)
     spark.check_scope(states)
     given = (options.log_format, options.source, options.decoding)
     log_bytes = sum(check_log(each, spark.place, *given) or 0 for each in logs)
@@ -96,7 +100,7 @@ def reprocess(
 
         how = {**vars(replace(options, step=progress.step)), "was": made_by, "capture": capture}
         with resumable(batch.batch_id or "", TablePlace(states.store, into)):
-            done = reprocessing.reprocess(session, logs, loaded, **tables, **scope, **how)
+            done = reprocessing.reprocess(session, log, loaded, **tables, **scope, **how)
         progress.step("Comparing")
         different = reprocessing.differences(done.result.outcomes).persist()
         different.write.mode("overwrite").parquet(str(report.absolute() / "differences"))
@@ -185,7 +189,16 @@ def fork(
         "Also write this version to a file, for `HandlerSpec.from_export` in a test. Needs --messages.",
         dir_okay=False,
     ),
-    messages: Messages = "",
+    messages: Annotated[
+        str,
+        option(
+            "Files or folders of the log with the message.",
+            default="",
+            metavar="LOG",
+            group="log",
+            is_rare=False,
+        ),
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     r"""Copy the history of one object into a separate table, to experiment with it.
@@ -198,6 +211,8 @@ def fork(
     """
     if (case is None) is not (messages == ""):
         raise UsageError("--case and --messages must be used together.")
+    if messages.startswith(("kafka:", "env:")):
+        raise UsageError("--case reads files: name those of the log in --messages, not topics of Kafka.")
     require_table(states)
     check_file(case)
 
@@ -223,8 +238,10 @@ def _case(handler: str, business_id: str, version: Version, logs: Sequence[str])
     """
     from runtime.spark.logs.read import messages_on_disk
 
-    rows = (row for log in logs for row in messages_on_disk(log))
-    body = next((row["body"] for row in rows if canonical(row["message_id"]) == version.message_id), None)
+    body, whole = None, version.message_id
+    for id_ in filter(None, (whole, whole.partition(":")[2])):  # the log may lack the prefix of --source
+        rows = (row for log in logs for row in messages_on_disk(log))
+        body = body or next((row["body"] for row in rows if canonical(row["message_id"]) == id_), None)
     if body is None:
         raise LogError(f"{', '.join(logs)}: the message {version.message_id} is missing. Add its log.")
     captured, described = version.record.captured or {}, describe_version(version, whole=True, diff=False)

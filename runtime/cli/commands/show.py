@@ -79,6 +79,8 @@ def show(
         (of_one and not is_one, "--version, --message and --diff need HANDLER and BUSINESS_ID."),
         (stats and of_many, "--stats counts a whole table: omit HANDLER, --prefix and --limit."),
         (quick and not stats, "--quick needs --stats."),
+        (is_one and prefix, "--prefix selects from many objects: omit BUSINESS_ID or --prefix."),
+        (scan != ScanOptions() and not stats, "--master, --remote, --settings and --log-file need --stats."),
     ):
         if is_refused:
             raise UsageError(sentence)

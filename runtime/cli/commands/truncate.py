@@ -385,10 +385,14 @@ def truncate(
     Only one truncation of a table runs at a time. After an interruption, run it again to finish.
     """
     screen, dry_run = Screen(as_json), choices.dry_run
+    if policy.policy and only_:
+        raise UsageError("--policy cleans nothing up: omit --only.")
     if policy.carry_out(states, choices, screen, yes=yes):
         return
     states = require_table(states)
     kinds = _kinds(states, choices, options, only_)
+    if only_ == "documents" and choices != TruncationChoices(dry_run=dry_run):
+        raise UsageError("The rules are for versions: omit them with --only documents.")
     if kinds == ["ids"]:
         found, said = _forget(states, app, options.algorithm, choices, others=others, scan=spark, yes=yes)
         screen.put({"dry_run": dry_run, "ids": found}, said)

@@ -40,6 +40,8 @@ class FunctionTarget(publisher.OneByOneTarget):
         self.promise = Promise.BY_CUSTOMER if settings.at_least_once else Promise.AT_MOST_ONCE
         if settings.is_at_least_once("*"):
             self.promise = Promise.AT_LEAST_ONCE
+        else:
+            self.window = min([settings.default_ttl, *settings.ttl.values()])
         super().__init__(name, options, f"{name} {options.customer or ''}")
         self.send = options.send
         self.failures = 0  # in a row, without a permanent error

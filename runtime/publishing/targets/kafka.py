@@ -76,6 +76,33 @@ def headers_of(output: CommittedOutput) -> dict[str, str | bytes | None]:
     }
 
 
+@contextmanager
+def unwrapped_errors() -> Iterator[None]:
+    """Raise the `KafkaException` of a fatal error, which confluent-kafka wraps if a callback follows."""
+    try:
+        yield
+    except SystemError as error:
+        cause: BaseException | None = error
+        while isinstance(cause, SystemError):
+            cause = cause.__cause__
+        if not isinstance(cause, KafkaException):
+            raise
+        raise cause from None
+
+
+@contextmanager
+def accepted(name: str, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Context manager that raises `UsageError` if librdkafka refuses the settings of a client created inside."""
+    try:
+        yield
+    except KafkaException as refused:
+        # The text may contain a secret value.
+        names = ", ".join(each for each in settings if each in refused.args[0].str())
+        raise UsageError(
+            f"{name}: librdkafka refuses a setting{f' ({names})' if names else ''}. Correct the URL."
+        ) from None
+
+
 Sent = Callable[[KafkaError | None, Message], None]
 """Called when a record is delivered, or has failed with an error."""
 
@@ -98,6 +125,7 @@ class Markers:
     def __init__(self, settings: Mapping[str, Any], seconds: float) -> None:
         own = {**settings, "group.id": MARKERS, "enable.auto.commit": False}
         reading = {**own, "isolation.level": "read_committed", "enable.partition.eof": True}
+        reading["auto.offset.reset"] = "earliest"  # if the first markers have expired
         self._ends = Consumer({**own, "isolation.level": "read_uncommitted"}, logger=_QUIET)
         self._committed = Consumer(reading, logger=_QUIET)
         self._seconds = seconds
@@ -138,11 +166,12 @@ class Markers:
 
 _LOOKS, _PAUSE_SECONDS = 20, 0.25  # checks for a topic that the cluster may be creating
 
-_UNREACHABLE = {
+_TEMPORARY = {
     KafkaError._TIMED_OUT,  # noqa: SLF001 - that is its public name
     KafkaError._TRANSPORT,  # noqa: SLF001
     KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
     KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
+    KafkaError._FENCED,  # noqa: SLF001 - by another runner: the lease tells which one sends the slice
 }
 
 
@@ -166,6 +195,8 @@ class KafkaTarget(Target):
             default = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
             secret = {"sasl.username": unquote(user), "sasl.password": unquote(password)}
             self.settings = {**default, **self.settings, **secret}
+        with accepted(self.name, self.settings):  # without brokers, as it is not used
+            Producer({**self.settings, "bootstrap.servers": ""}, logger=_QUIET)
 
     def topic_of(self, type_: str) -> str:
         return self.options.names.get(type_, type_)
@@ -174,14 +205,7 @@ class KafkaTarget(Target):
         """Check that the topics exist. Retries for five seconds, because some clusters create topics on demand."""
         topics = sorted({MARKERS, *map(self.topic_of, types)})
         with _translated_errors(self.name):
-            try:
-                producer = Producer(self.settings, logger=_QUIET)
-            except KafkaException as refused:
-                # The text may contain a secret value.
-                names = ", ".join(name for name in self.settings if name in refused.args[0].str())
-                raise UsageError(
-                    f"{self.name}: librdkafka refuses a setting{f' ({names})' if names else ''}. Correct the URL."
-                ) from None
+            producer = Producer(self.settings, logger=_QUIET)
             for topic in topics:
                 for _ in range(_LOOKS):
                     found = await asyncio.to_thread(producer.list_topics, topic, timeout=self.seconds)
@@ -280,10 +304,11 @@ class KafkaPublisher(publisher.ThreadedPublisher):
 @contextmanager
 def _translated_errors(name: str) -> Iterator[None]:
     try:
-        yield
+        with unwrapped_errors():
+            yield
     except KafkaException as error:
         cause = error.args[0]
-        may_succeed = cause.retriable() or cause.txn_requires_abort() or cause.code() in _UNREACHABLE
+        may_succeed = cause.retriable() or cause.txn_requires_abort() or cause.code() in _TEMPORARY
         kind = TargetUnavailableError if may_succeed else TargetError
         hint = ""
         if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # a broker does not say which record is too large

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import groupby
 from math import ceil
 from operator import attrgetter
@@ -88,7 +89,7 @@ class PostgresPublisher(Publisher):
 
         Waits for another transaction with the same marker.
         """
-        with self._target.translated_errors():
+        async with self._answering():
             cursor = await (await self._connected()).execute(self._target.marking().encode(), name[:2])
             if cursor.rowcount != 1:
                 await self.roll_back()
@@ -97,7 +98,7 @@ class PostgresPublisher(Publisher):
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Upsert outputs in three round trips, and one more per table. Bisects to find rejected rows."""
         try:
-            with self._target.translated_errors():
+            async with self._answering():
                 connection = await self._connected()
                 async with connection.transaction(), connection.cursor() as cursor:  # a savepoint
                     for type_, some in groupby(outputs, attrgetter("type")):
@@ -117,7 +118,7 @@ class PostgresPublisher(Publisher):
         return [*await self.send(outputs[:middle]), *await self.send(outputs[middle:])]
 
     async def commit(self) -> None:
-        with self._target.translated_errors():
+        async with self._answering():
             await (await self._connected()).commit()
 
     async def roll_back(self) -> None:
@@ -132,6 +133,18 @@ class PostgresPublisher(Publisher):
             connection, self._connection = self._connection, None
             with suppress(psycopg.Error):
                 await connection.close()
+
+    @asynccontextmanager
+    async def _answering(self) -> AsyncIterator[None]:
+        """Context manager that converts errors as the target does, and raises `TargetUnavailableError` after a time."""
+        try:
+            async with asyncio.timeout(self._target.seconds):
+                with self._target.translated_errors():
+                    yield
+        except TimeoutError as error:
+            await self.close()
+            why = f"{self._target.name} did not answer within {self._target.seconds:g} s."
+            raise TargetUnavailableError(why) from error
 
     async def _connected(self) -> psycopg.AsyncConnection:
         if self._connection is None:

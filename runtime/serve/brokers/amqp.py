@@ -9,11 +9,17 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import urlunsplit
 
 import aio_pika
 from aio_pika.abc import AbstractIncomingMessage, AbstractRobustConnection
-from aio_pika.exceptions import AMQPError, ChannelNotFoundEntity, PublishError
+from aio_pika.exceptions import (
+    AMQPError,
+    AuthenticationError,
+    ChannelNotFoundEntity,
+    ProbableAuthenticationError,
+    PublishError,
+)
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
 from runtime.publishing.publisher import CommittedOutput
@@ -23,6 +29,8 @@ from runtime.serve.messages import (
     Settlement,
     Source,
     SourceUnavailableError,
+    number_of,
+    parts_of,
     read_message,
     taken,
 )
@@ -37,22 +45,26 @@ class _Place:
     """The parts of a URL, and the connection to the broker."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+        parts, self.given = parts_of(url, _FORM)
         if not parts.hostname:
             raise UsageError(_FORM)
-        self.given = dict(parse_qsl(parts.query))
         self._url = urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
         self.name = f"{parts.scheme}://{parts.hostname}:{parts.port or 5672}{parts.path}"
         self.connection: AbstractRobustConnection | None = None
 
     async def channel(self) -> Any:  # noqa: ANN401 - aio-pika's, of several kinds
         self.connection = self.connection or await aio_pika.connect_robust(self._url, reconnect_interval=1)
-        return await self.connection.channel()
+        return await self.connection.channel(on_return_raises=True)
+
+    @property
+    def is_connected(self) -> bool:
+        return self.connection is not None and self.connection.connected.is_set()
 
     async def close(self) -> None:
-        if self.connection is not None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
             with suppress(*_LOST):
-                await self.connection.close()
+                await connection.close()
 
 
 class RabbitSource:
@@ -63,6 +75,7 @@ class RabbitSource:
     def __init__(self, url: str) -> None:
         self._place = _Place(url)
         self._queue = self._place.given.get("queue", "")
+        self._prefetch = number_of(self._place.given, "prefetch", 1000)
         if not self._queue:
             raise UsageError(_FORM)
         self.name = f"{self._place.name}{self._queue}"
@@ -72,16 +85,23 @@ class RabbitSource:
         self._messages: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
         try:
             channel = await self._place.channel()
-            await channel.set_qos(prefetch_count=int(self._place.given.get("prefetch", "1000")))
+            await channel.set_qos(prefetch_count=self._prefetch)
             self._opened = await channel.get_queue(self._queue)
             await self._opened.consume(self._messages.put)
         except ChannelNotFoundEntity as error:
             raise UsageError(f"There is no queue {self.name}: correct --from.") from error
+        except (AuthenticationError, ProbableAuthenticationError) as error:
+            raise UsageError(f"{self.name} refuses the user: {error}") from error
         except _LOST as error:
-            raise UsageError(f"{self.name} does not answer: {error}") from error
+            await (
+                self._place.close()
+            )  # or a subscription of this attempt would be renewed beside the next one
+            raise SourceUnavailableError(f"{self.name}: {error}") from error
 
     async def read(self, most: int, linger: float) -> Sequence[Received]:
         found = await taken(self._messages, most, linger)
+        if not found and not self._place.is_connected:
+            raise SourceUnavailableError(f"{self.name}: the connection has ended.")
         return [self._received(each) for each in found]
 
     def _received(self, message: AbstractIncomingMessage) -> Received:
@@ -97,7 +117,7 @@ class RabbitSource:
                 await each.receipt.ack()
             except _LOST as error:
                 lost += 1
-                if self._place.connection is None or not self._place.connection.connected.is_set():
+                if not self._place.is_connected:
                     raise SourceUnavailableError(f"{self.name}: {error}") from error
         if lost:
             LOG.warning("%s messages of %s are redelivered, as their connection has ended", lost, self.name)

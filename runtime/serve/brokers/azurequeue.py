@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.storage.queue import QueueMessage, StorageErrorCode, TextBase64EncodePolicy
@@ -28,7 +27,10 @@ from runtime.serve.messages import (
     Settlement,
     Source,
     SourceUnavailableError,
+    number_of,
+    parts_of,
     read_message,
+    usable_connection,
     written,
 )
 from runtime.serve.streams import LOG
@@ -49,18 +51,17 @@ class _Place:
     """The parts of a URL, and the clients of the account."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self.given, self.queue = dict(parse_qsl(parts.query)), parts.path.strip("/")
-        if "/" in self.queue or parts.username or not (parts.hostname or "connection" in self.given):
+        parts, self.given = parts_of(url, _FORM)
+        self.queue = parts.path.strip("/")
+        if "/" in self.queue or "@" in parts.netloc or not (parts.hostname or "connection" in self.given):
             raise UsageError(_FORM)
         self.name = f"azurequeue://{parts.netloc}/{self.queue}"
         self._host, self._is_local = parts.netloc, parts.hostname in _LOCAL
-        self._service: QueueServiceClient | None = None
+        self._service = self._connected()
         self._clients: dict[str, QueueClient] = {}
 
     def client(self, queue: str) -> QueueClient:
         """Return the client of a queue. All clients share their connections."""
-        self._service = self._service or self._connected()
         if queue not in self._clients:
             encode = TextBase64EncodePolicy() if self.given.get("base64") == "1" else None
             self._clients[queue] = self._service.get_queue_client(queue, message_encode_policy=encode)
@@ -68,7 +69,8 @@ class _Place:
 
     def _connected(self) -> QueueServiceClient:
         if "connection" in self.given:
-            return QueueServiceClient.from_connection_string(resolved(self.given["connection"]))
+            with usable_connection():
+                return QueueServiceClient.from_connection_string(resolved(self.given["connection"]))
         if self._is_local:
             key = {"account_name": EMULATOR_ACCOUNT, "account_key": EMULATOR_KEY}
             return QueueServiceClient(f"http://{self._host}/{EMULATOR_ACCOUNT}", credential=key)
@@ -77,8 +79,7 @@ class _Place:
         return QueueServiceClient(f"https://{self._host}", credential=DefaultAzureCredential())
 
     async def close(self) -> None:
-        if self._service is not None:
-            await self._service.close()
+        await self._service.close()
 
 
 @dataclass(eq=False)
@@ -99,8 +100,8 @@ class AzureQueueSource:
         if not place.queue:
             raise UsageError(_FORM)
         self.name = place.name
-        self._visibility = int(place.given.get("visibility", "30"))  # seconds
-        self._prefetch = int(place.given.get("prefetch", "512"))
+        self._visibility = number_of(place.given, "visibility", 30)  # seconds
+        self._prefetch = number_of(place.given, "prefetch", 512)
         self._leases: set[_Lease] = set()
         self._renewing: asyncio.Task[None] | None = None
 
@@ -111,6 +112,8 @@ class AzureQueueSource:
             await self._client.get_queue_properties()
         except ResourceNotFoundError as error:
             raise UsageError(f"There is no queue {self.name}: correct --from.") from error
+        except AzureError as error:
+            raise SourceUnavailableError(f"{self.name}: {error}") from error
         self._requests = asyncio.Semaphore(_REQUESTS)
         self._renewing = asyncio.create_task(self._renew())
 
@@ -118,15 +121,13 @@ class AzureQueueSource:
         del linger  # a request takes that long anyway
         found: list[Received] = []
         try:
-            while (room := min(most, self._prefetch - len(self._leases), _PAGE)) > 0:
-                some = [
-                    self._received(each)
-                    async for each in self._client.receive_messages(
-                        messages_per_page=room, max_messages=room, visibility_timeout=self._visibility
-                    )
-                ]
-                found, most = found + some, most - len(some)
-                if len(some) < room:
+            while (room := min(most - len(found), self._prefetch - len(self._leases), _PAGE)) > 0:
+                before = len(found)
+                async for each in self._client.receive_messages(
+                    messages_per_page=room, max_messages=room, visibility_timeout=self._visibility
+                ):
+                    found.append(self._received(each))  # noqa: PERF401 - a later request may fail
+                if len(found) - before < room:
                     break
         except AzureError as error:
             if not found:

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -29,7 +30,14 @@ from confluent_kafka import Consumer as Client
 from runtime.errors import RuntimeFailure, TargetUnavailableError, UsageError
 from runtime.messages.records import Decode
 from runtime.publishing.publisher import CommittedOutput
-from runtime.publishing.targets.kafka import _QUIET, Topics, headers_of, produce
+from runtime.publishing.targets.kafka import (
+    _QUIET,
+    Topics,
+    accepted,
+    headers_of,
+    produce,
+    unwrapped_errors,
+)
 from runtime.serve.messages import (
     Lane,
     Rebalances,
@@ -76,12 +84,15 @@ class KafkaSource:
             raise UsageError(_FORM)
         self.origin: str | None = None
         self._lanes: dict[tuple[str, int], Lane] = {}
+        self._new: dict[tuple[str, int], Lane] = {}  # lanes with an unknown base
+        self._found: list[Received] = []  # deliveries that wait until the bases are known
         self._is_paused: bool | None = None  # None if unknown, as after an assignment
         self._reading, self._committing = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         given = {name: value for name, value in place.settings.items() if name not in _OF_PRODUCERS}
         self._is_down = False
         own = {"group.id": self.group, "error_cb": self._noted}
-        self.client = Client({**_READING, **given, **own}, logger=_QUIET)
+        with accepted(self.name, given):
+            self.client = Client({**_READING, **given, **own}, logger=_QUIET)
 
     async def open(self, rebalances: Rebalances) -> None:
         """Check the topics, set `origin` from the id of the cluster, and join the group. Raises like `Source.open`."""
@@ -90,7 +101,7 @@ class KafkaSource:
         missing = [topic for topic in topics if topic not in metadata.topics]
         if missing:
             raise UsageError(f"{self.name} has no topic {', '.join(missing)}.")
-        self.origin = f"kafka:{metadata.cluster_id}/{quote(self.group, safe='')}"
+        self.origin = self.origin_in(metadata.cluster_id)
         subscribe = partial(
             self.client.subscribe,
             on_assign=self._assigned,
@@ -98,6 +109,10 @@ class KafkaSource:
             on_lost=lambda _, partitions: rebalances.lost(self._taken(partitions)),
         )
         await self._call(self._reading, partial(subscribe, topics))
+
+    def origin_in(self, cluster: str | None) -> str:
+        """Return the `origin` of this group in the cluster with this id."""
+        return f"kafka:{cluster}/{quote(self.group, safe='')}"
 
     async def read(self, most: int, linger: float) -> Sequence[Received]:
         return await self._call(self._reading, partial(self._read, most, linger))
@@ -116,10 +131,17 @@ class KafkaSource:
         return await _in(thread, work, self.name, SourceUnavailableError)
 
     def _read(self, most: int, linger: float) -> list[Received]:
-        client, is_paused = self.client, most == 0
         if self._is_down:
-            client.list_topics(timeout=1.0)  # raises until a broker answers
+            self.client.list_topics(timeout=1.0)  # raises until a broker answers
             self._is_down = False
+        self._learn_bases()
+        self._found += self._polled(most, linger)
+        self._learn_bases()  # of lanes that were assigned meanwhile
+        found, self._found = self._found, []
+        return found
+
+    def _polled(self, most: int, linger: float) -> list[Received]:
+        client, is_paused = self.client, most == 0
         if is_paused is not self._is_paused:
             (client.pause if is_paused else client.resume)(client.assignment())
             self._is_paused = is_paused
@@ -134,6 +156,16 @@ class KafkaSource:
         if errors and not found:  # a lasting error is read again, but records are not
             raise KafkaException(errors[0])
         return [each for each in found if each is not None]
+
+    def _learn_bases(self) -> None:
+        """Ask for the committed offsets of new lanes. Without them, copies cannot be told from other deliveries."""
+        if self._new:
+            asked = [TopicPartition(*place) for place in self._new]
+            for each in self.client.committed(asked, timeout=_SECONDS):
+                if each.error is not None:
+                    raise KafkaException(each.error)
+                self._new[each.topic, each.partition].base = max(each.offset, 0)
+            self._new = {}
 
     def _noted(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - that is its public name
@@ -153,15 +185,14 @@ class KafkaSource:
         return read_message(value, place, None, None, headers, stamped, self.decode, lane=lane, offset=offset)
 
     def _assigned(self, client: Client, partitions: list[TopicPartition]) -> None:
-        with suppress(KafkaException):  # without an answer, no delivery counts as acknowledged
-            partitions = client.committed(partitions, timeout=_SECONDS)
         lanes = {
             (each.topic, each.partition): Lane(
-                f"{each.topic}/{each.partition}", max(each.offset, 0), end=partial(_end, client, each)
+                f"{each.topic}/{each.partition}", end=partial(_end, client, each)
             )
             for each in partitions
         }
         self._lanes |= lanes
+        self._new |= lanes
         self._is_paused = None
         self._rebalances.assigned(lanes.values())
 
@@ -186,6 +217,16 @@ def offsets_behind(received: Iterable[Received]) -> list[TopicPartition]:
     return [TopicPartition(topic, int(partition), end) for topic, partition, end in places]
 
 
+@dataclass(eq=False, slots=True)
+class _Worker:
+    """A thread with a producer of its own. A thread that does not answer is given up, but may go on at any time."""
+
+    may_have_committed: bool = False
+    is_given_up: bool = False
+    producer: Producer | None = None
+    thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+
+
 class KafkaSettlement(Settlement):
     """Sends outputs to the topic in the URL, or to topics by type, from one thread.
 
@@ -196,62 +237,74 @@ class KafkaSettlement(Settlement):
         self._place = place = _parsed(url)
         super().__init__(place.name, source, self._send_all, self._close, self._open)
         self._names = names
-        self._thread = ThreadPoolExecutor(1)
-        self._producer: Producer | None = None
-        self._failures: list[KafkaError] = []
-        self._may_have_committed = False
-        self._own: dict[str, Any] = {"enable.idempotence": True}
-        self._group: KafkaSource | None = None
-        if isinstance(source, KafkaSource) and source.place.name == place.name:
-            given, self._group = {**source.place.settings, **place.settings}, source
+        self._worker = _Worker()
+        self._transactions: dict[str, Any] = {}
+        self._group = source if isinstance(source, KafkaSource) else None
+        self._is_compared = self._group is None or self._group.place.name == place.name
+        if self._group is not None:
+            given = {**self._group.place.settings, **place.settings}
             instance = given.get("group.instance.id") or uuid.uuid4().hex
-            self._own["transactional.id"] = f"consistent-serve-{source.group}-{instance}"
-            self._own["transaction.timeout.ms"] = given.get("transaction.timeout.ms", _TRANSACTION_MS)
+            self._transactions["transactional.id"] = f"consistent-serve-{self._group.group}-{instance}"
+            self._transactions["transaction.timeout.ms"] = given.get(
+                "transaction.timeout.ms", _TRANSACTION_MS
+            )
 
     async def settle(self, outputs: Sequence[CommittedOutput], received: Sequence[Received]) -> None:
         """Send outputs and commit the offsets of deliveries, in one transaction if the source is on the same cluster.
 
         For another source, send the outputs first, and then acknowledge the deliveries.
         """
+        if outputs and not self._is_compared:
+            await self._call(self._compare)
         if self._group is None or not outputs:
             await super().settle(outputs, received)
         else:
             await self._call(partial(self._transact, self._group.client, outputs, received))
 
     async def _send_all(self, outputs: Sequence[CommittedOutput]) -> None:
-        await self._call(partial(self._send, outputs))
+        await self._call(lambda worker: self._send(self._begun(worker), outputs))
 
-    async def _call(self, work: Callable[[], object]) -> None:
+    async def _call(self, work: Callable[[_Worker], object]) -> None:
+        worker = self._worker
         try:
             async with asyncio.timeout(2 * _SECONDS):
-                await _in(self._thread, work, self.name, TargetUnavailableError)
+                await _in(worker.thread, partial(work, worker), self.name, TargetUnavailableError)
         except TimeoutError as error:
             # After a restart of the broker, librdkafka waited longer than its time-out. The next producer has the same
             # id, so the brokers fence this producer if it resumes.
-            self._thread, self._producer = ThreadPoolExecutor(1), None
+            worker.is_given_up, self._worker = True, _Worker(may_have_committed=True)
             raise TargetUnavailableError(f"{self.name} does not answer.") from error
 
     async def _open(self) -> None:
         """Connect early, so the first outputs need not wait for the connection."""
         with suppress(TargetUnavailableError):  # the first outputs connect again
+            await self._call(self._compare)
             await self._call(self._begun)
 
     async def _close(self) -> None:
-        self._producer = None  # the broker aborts a transaction that is open
-        self._thread.shutdown(wait=False)
+        self._worker.producer = None  # the broker aborts a transaction that is open
+        self._worker.thread.shutdown(wait=False)
+
+    def _compare(self, _: _Worker) -> None:
+        """Compare the clusters of target and source by their ids, because one cluster has many URLs."""
+        if not self._is_compared and self._group is not None:
+            found = Producer({**self._place.settings}, logger=_QUIET).list_topics(timeout=_SECONDS).cluster_id
+            if not found or self._group.origin_in(found) != self._group.origin:
+                self._group = None
+        self._is_compared = True
 
     def _transact(
-        self, group: Client, outputs: Sequence[CommittedOutput], received: Sequence[Received]
+        self, group: Client, outputs: Sequence[CommittedOutput], received: Sequence[Received], worker: _Worker
     ) -> None:
-        producer, offsets = self._begun(), offsets_behind(received)
-        if self._may_have_committed:  # the response was lost, and the transaction has ended by now
+        producer, offsets = self._begun(worker), offsets_behind(received)
+        if worker.may_have_committed:  # the response was lost, and the transaction has ended by now
             found = group.committed(offsets, timeout=_SECONDS)
-            self._may_have_committed = False
+            worker.may_have_committed = False
             if all(each.offset >= wanted.offset for each, wanted in zip(found, offsets, strict=True)):
                 return
         try:
             producer.begin_transaction()
-            self._send(outputs)
+            self._send(producer, outputs)
             metadata = group.consumer_group_metadata()
             # The brokers fence by this metadata, except if it was read between two memberships. The lanes are lost
             # before the next membership begins, so this order of checks leaves no gap.
@@ -259,38 +312,44 @@ class KafkaSettlement(Settlement):
                 producer.abort_transaction(_SECONDS)
                 raise TargetUnavailableError(f"{self.name}: the partitions belong to another consumer.")
             producer.send_offsets_to_transaction(offsets, metadata, _SECONDS)
-            self._may_have_committed = True
+            worker.may_have_committed = True
             producer.commit_transaction(_SECONDS)
-            self._may_have_committed = False
+            worker.may_have_committed = False
         except KafkaException as error:
             # The next producer with this id makes the brokers end the transaction, one way or the other.
-            self._producer = None
+            worker.producer = None
             if error.args[0].txn_requires_abort():
                 producer.abort_transaction(_SECONDS)
-                self._producer, self._may_have_committed = producer, False
+                worker.producer, worker.may_have_committed = producer, False
             raise
 
-    def _send(self, outputs: Sequence[CommittedOutput]) -> None:
-        producer, self._failures, topics = self._begun(), [], self._place.topics
+    @unwrapped_errors()
+    def _send(self, producer: Producer, outputs: Sequence[CommittedOutput]) -> None:
+        failures, topics = list[KafkaError](), self._place.topics
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failures.append(error)
+
         for each in outputs:
             topic = topics[0] if topics else self._names.get(each.type, each.type)
-            produce(producer, topic, each.business_id, each.body, headers_of(each), self._delivered)
+            produce(producer, topic, each.business_id, each.body, headers_of(each), delivered)
         late = producer.flush(_SECONDS)
-        failed = self._failures[0] if self._failures else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - public
-        if late or self._failures:
+        failed = failures[0] if failures else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - that is its public name
+        if late or failures:
             raise KafkaException(failed)
 
-    def _delivered(self, error: KafkaError | None, _: Message) -> None:
-        if error is not None:
-            self._failures.append(error)
-
-    def _begun(self) -> Producer:
-        if self._producer is None:
-            producer = Producer({**self._place.settings, **self._own}, logger=_QUIET)
+    def _begun(self, worker: _Worker) -> Producer:
+        if worker.producer is None:
+            own = {} if self._group is None else self._transactions
+            settings = {**self._place.settings, "enable.idempotence": True, **own}
+            producer = Producer(settings, logger=_QUIET)
             if self._group is not None:
                 producer.init_transactions(_SECONDS)
-            self._producer = producer
-        return self._producer
+            if worker.is_given_up:  # this call fenced the successor, which sends the outputs
+                raise TargetUnavailableError(f"{self.name} did not answer.")
+            worker.producer = producer
+        return worker.producer
 
 
 async def _in(thread: ThreadPoolExecutor, work: Callable[[], T], name: str, kind: type[RuntimeFailure]) -> T:

@@ -11,15 +11,24 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
 
+from azure.core.exceptions import AzureError
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusReceivedMessage, exceptions
 from azure.servicebus.aio import AutoLockRenewer, ServiceBusClient, ServiceBusReceiver
 from azure.servicebus.exceptions import ServiceBusError
 
 from runtime.errors import UsageError
 from runtime.options import resolved
-from runtime.serve.messages import Rebalances, Received, SourceUnavailableError, read_message, taken
+from runtime.serve.messages import (
+    Rebalances,
+    Received,
+    SourceUnavailableError,
+    number_of,
+    parts_of,
+    read_message,
+    taken,
+    usable_connection,
+)
 from runtime.serve.streams import LOG
 
 _FORM = (
@@ -53,15 +62,15 @@ class ServiceBusSource:
     origin: str | None = None
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        given, self._entity = dict(parse_qsl(parts.query)), parts.path.strip("/").split("/")
+        parts, given = parts_of(url, _FORM)
+        self._entity = parts.path.strip("/").split("/")
         self._host, self._connection = parts.netloc, given.get("connection")
         has_host = parts.hostname or self._connection
-        if not all(self._entity) or self._entity[2:] or parts.username or not has_host:
+        if not all(self._entity) or self._entity[2:] or "@" in parts.netloc or not has_host:
             raise UsageError(_FORM)
         self.name = f"servicebus://{parts.netloc}{parts.path}"
-        self._sessions, self._prefetch = int(given.get("sessions", "0")), int(given.get("prefetch", "1000"))
-        self._problem: ServiceBusError | None = None
+        self._sessions, self._prefetch = number_of(given, "sessions", 0), number_of(given, "prefetch", 1000)
+        self._problem: AzureError | None = None
 
     async def open(self, rebalances: Rebalances) -> None:
         del rebalances
@@ -71,27 +80,34 @@ class ServiceBusSource:
 
     def _connected(self) -> ServiceBusClient:
         if self._connection:
-            return ServiceBusClient.from_connection_string(resolved(self._connection))
+            with usable_connection():
+                return ServiceBusClient.from_connection_string(resolved(self._connection))
         from azure.identity.aio import DefaultAzureCredential  # noqa: PLC0415 - where it is needed
 
         return ServiceBusClient(self._host, DefaultAzureCredential())
 
     async def _receive_all(self) -> None:
-        """Receive with one receiver after another until cancelled. With sessions, a receiver takes a free session."""
-        own: dict[str, Any] = {"session_id": NEXT_AVAILABLE_SESSION} if self._sessions else {}
-        client = self._client
-        get: Any = client.get_subscription_receiver if self._entity[1:] else client.get_queue_receiver
+        """Receive with one receiver after another until cancelled."""
         while True:
             try:
-                async with get(*self._entity, auto_lock_renewer=self._renewer, **own) as receiver:
+                async with self._receiver() as receiver:
                     await self._receive(_Link(receiver))
             except exceptions.OperationTimeoutError:  # no session has messages
                 continue
             except _GONE as error:
                 LOG.warning("%s: a lock was lost: %s", self.name, error)
-            except ServiceBusError as error:
+            except AzureError as error:
                 self._problem = error
                 await asyncio.sleep(_IDLE_SECONDS)
+
+    def _receiver(self) -> ServiceBusReceiver:
+        """Return a new receiver. With sessions, it takes a free session."""
+        own: dict[str, Any] = {"session_id": NEXT_AVAILABLE_SESSION} if self._sessions else {}
+        client = self._client
+        get: Any = client.get_subscription_receiver if self._entity[1:] else client.get_queue_receiver
+        with usable_connection():  # it may be for another queue
+            receiver: ServiceBusReceiver = get(*self._entity, auto_lock_renewer=self._renewer, **own)
+        return receiver
 
     async def _receive(self, link: _Link) -> None:
         """Receive until the session is idle and all its messages are settled. Never returns if sessions are off."""
@@ -117,6 +133,9 @@ class ServiceBusSource:
         return read_message(content, place, id_, type_, headers, stamped, receipt=receipt)
 
     async def read(self, most: int, linger: float) -> Sequence[Received]:
+        for each in self._work:
+            if each.done():
+                each.result()  # raises its error
         found = await taken(self._buffer, most, linger)
         if not found and isinstance(self._problem, exceptions.MessagingEntityNotFoundError):
             raise UsageError(f"There is no queue {self.name}: correct --from.") from self._problem

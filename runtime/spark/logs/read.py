@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, reduce
 from hashlib import file_digest, sha256
+from io import TextIOWrapper
 from itertools import islice, product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
@@ -124,6 +125,12 @@ def is_kafka(log: object) -> TypeGuard[str]:
     return isinstance(log, str) and log.startswith(("kafka://", "env:"))
 
 
+def check_alone(log: object) -> None:
+    """Raise `UsageError` for a list that contains the URL of topics in Kafka."""
+    if isinstance(log, list | tuple) and any(map(is_kafka, log)):
+        raise UsageError("Topics of Kafka must be the only log: name all topics in one URL, without a list.")
+
+
 def is_on_disk(path: str, master: str) -> bool:
     """Return whether Spark reads a path from local disks. For a pattern like `*.json`, only if a file has that name."""
     if "HADOOP_CONF_DIR" in os.environ or not is_local(master):
@@ -167,14 +174,28 @@ def find_on_disk(paths: Sequence[str], format_: str | None = None, *, may_be_emp
 
 
 def messages_on_disk(path: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the messages of a log on this disk, without Spark. Raises the errors of `find_on_disk`."""
+    """Yield the messages of a log on this disk that have an id and a body, without Spark.
+
+    Raises the errors of `find_on_disk`.
+    """
     found = find_on_disk([path])
-    for file in map(Path, found.files):
-        if found.format == "parquet":
-            for batch in parquet.ParquetFile(file).iter_batches(columns=["message_id", "body"]):
-                yield from batch.to_pylist()
-        else:
-            yield from map(json.loads, filter(str.strip, file.read_text(encoding="utf-8").splitlines()))
+    for file in found.files:
+        rows = _rows_of_parquet(file) if found.format == "parquet" else _rows_of_lines(file)
+        for row in rows:
+            if isinstance(row, dict) and isinstance(row.get("message_id"), str) and "body" in row:
+                yield row
+
+
+def _rows_of_parquet(file: str) -> Iterator[Any]:
+    for batch in parquet.ParquetFile(file).iter_batches(columns=["message_id", "body"]):
+        yield from batch.to_pylist()
+
+
+def _rows_of_lines(file: str) -> Iterator[Any]:
+    with TextIOWrapper(pa.input_stream(file), "utf-8-sig", "replace") as lines:
+        for line in lines:
+            with suppress(ValueError, RecursionError):  # no JSON: a dead letter
+                yield json.loads(line)
 
 
 def _check_files(files: LogFiles) -> None:
@@ -208,6 +229,7 @@ def open_log(
     `format_`: json or parquet, by default known from the suffixes of the files. `decoding`: how Kafka records are
     decoded. Raises `LogError` if the log cannot be read, and `UsageError` for an object that is no log.
     """
+    check_alone(log)
     if is_kafka(log):
         from runtime.spark.logs.kafka import KafkaLog  # noqa: PLC0415 - of an extra
 

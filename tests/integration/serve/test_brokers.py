@@ -9,7 +9,8 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -17,7 +18,10 @@ from typing import Any
 
 import pytest
 
-from runtime.serve.messages import Countable, open_source
+from runtime.errors import TargetError
+from runtime.publishing.publisher import CommittedOutput
+from runtime.serve.messages import Countable, SourceUnavailableError, open_settlement, open_source
+from tests.plugins.rabbitmq import running_rabbitmq
 from tests.serve_kills.world import (
     BROKERS,
     AzureQueues,
@@ -94,6 +98,37 @@ def test_refused_messages_go_to_a_queue_of_their_own(broker, tmp_path):
     (letter,) = (body for body in found.values() if "reason" in body)
     assert letter["reason"] == "invalid_body"
     assert letter["message"]["message_id"] == "wrong"
+
+
+@pytest.mark.thorough
+def test_an_output_that_no_queue_takes_is_refused(rabbitmq):
+    output = CommittedOutput("m1", "Nowhere", "{}", "anna", "Accounts", 1, datetime(2026, 3, 1, tzinfo=UTC))
+
+    async def send() -> None:
+        settlement = open_settlement(rabbitmq, None, {})
+        try:
+            await settlement.settle([output], ())
+        finally:
+            await settlement.close()
+
+    with pytest.raises(TargetError, match="routes an output to no queue"):
+        asyncio.run(send())
+
+
+@pytest.mark.thorough
+def test_a_source_whose_broker_has_died_is_away():
+    async def read(url: str, broker: ExitStack) -> None:
+        source: Any = open_source(f"{url}?queue=entries")
+        await (await source._place.channel()).declare_queue("entries")
+        await source.open(None)
+        assert await source.read(1, 0) == []
+        await asyncio.to_thread(broker.close)
+        with pytest.raises(SourceUnavailableError):
+            await source.read(1, 0)
+        await source.close()
+
+    with ExitStack() as broker:
+        asyncio.run(read(broker.enter_context(running_rabbitmq()), broker))
 
 
 @pytest.mark.thorough

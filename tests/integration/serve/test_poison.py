@@ -62,9 +62,10 @@ def test_a_message_that_kills_consumers_is_a_dead_letter_after_two_deaths(tmp_pa
     assert "m-kills is a dead letter (handler_crashed)" in log
 
 
-def test_notes_of_processes_that_live_are_no_deaths(tmp_path):
+def test_notes_of_processes_that_live_and_other_files_are_no_deaths(tmp_path):
     for number in range(2):
         (tmp_path / f"{number}.note").write_bytes(b"ended in a call.")
+        (tmp_path / f"raffle.{number}").touch()  # no note
     with (tmp_path / "lives.note").open("wb") as file:
         file.write(b"is in this call.")
         file.flush()

@@ -12,6 +12,7 @@ from runtime.dead_letters import Selection, find_letters, to_line
 from runtime.errors import UsageError
 from runtime.file_systems import open_folder
 from runtime.spark import letters, redrive
+from runtime.spark.batch import Rounds
 from tests.support.clocks import FrozenClock
 from tests.support.logs import message_id, row, write_lines
 from tests.support.outcomes import all_outcomes, heads, published, statuses
@@ -191,7 +192,7 @@ def test_a_redrive_whose_letters_were_deleted_is_not_resumed_with_others(boxes):
 
     with pytest.raises(KeyboardInterrupt):
         again(boxes, batch_id="redrive", step=die)
-    (boxes.folder / "out" / "_redrive" / "redrive" / "letters.parquet").unlink()
+    (boxes.folder / "out" / "_redrive" / "redrive" / "frozen" / "letters.parquet").unlink()
 
     with pytest.raises(UsageError, match="are missing in"):
         again(boxes, batch_id="redrive")
@@ -207,6 +208,21 @@ def test_a_redrive_that_cannot_begin_leaves_nothing_behind(boxes):
 
     assert not (boxes.folder / "out" / "_redrive").exists()
     assert len(waiting(boxes)) == 1
+
+
+@pytest.mark.thorough
+def test_letters_of_a_redrive_that_another_driver_has_ended_stay(boxes, monkeypatch):
+    run(boxes, "one", row(1, "Lost", {}))
+
+    def ended(rounds, batch_id):
+        monkeypatch.undo()
+        again(boxes, batch_id=batch_id)
+        run(boxes, "two", row(2, "Lost", {}))
+
+    monkeypatch.setattr(Rounds, "find", ended)
+    again(boxes, batch_id="redrive")
+
+    assert sorted(found.letter.message_id for found in waiting(boxes)) == [message_id(1), message_id(2)]
 
 
 @pytest.mark.thorough

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from eventstore import KeyRange, connect, drive
 from handlers import App
 from runtime import Envelope
 from runtime.errors import UsageError
+from runtime.file_systems import Folder
 from runtime.maintenance.check import check_table
 from runtime.maintenance.forget import Tables, forget
 from runtime.maintenance.switch import switch
@@ -90,8 +91,10 @@ def envelopes(payments: Sequence[tuple[int, int]]) -> list[Any]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("step", ["Round 1: committing", "Round 0: recording", "Round 2: committing"])
-def test_it_resumes_with_its_id(place: Place, paid: str, step: str) -> None:
+@pytest.mark.parametrize(
+    "step", ["Round 1: committing", "Round 0: recording", "Round 2: committing", "visits-"]
+)
+def test_it_resumes_with_its_id(place: Place, paid: str, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class StoppedError(Exception):
         """The driver ends."""
 
@@ -99,13 +102,20 @@ def test_it_resumes_with_its_id(place: Place, paid: str, step: str) -> None:
         if sentence.startswith(step):
             raise StoppedError(sentence)
 
+    def put(folder: Folder, name: str, content: bytes, put: Callable[..., None] = Folder.put) -> None:
+        put(folder, name, content[: -1 if name.startswith(step) else None])
+        stop(name)
+
+    monkeypatch.setattr(Folder, "put", put)
     with pytest.raises(StoppedError):
         again(place, paid, "book", batch_id="b", step=stop)
+    monkeypatch.undo()
     _, changed = again(place, paid, "book", batch_id="b")
     table, second = open_table(place.store, place.table).table, memory_table()
     expected = reprocessing.reprocess(table, second, envelopes(PAYMENTS), bank("book"), bank("same"))
     assert changed == sum(document["state"] != "object" for _, document in expected.documents)
     assert histories(open_table(place.store, "second").table) == histories(second)
+    assert [each.name for each in (place.folder / "again").iterdir()] == ["batch_id=b"]
 
 
 @pytest.mark.thorough

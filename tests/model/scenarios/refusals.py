@@ -292,8 +292,8 @@ mistake(
 
 @mistake("a letter is redriven before its batch is finished", "AsRecorded", OPEN, ALONE_CRASH)
 @instead_of(Refusals, "__init__")
-def _(begin: Any, self: Any, letters: Any, batch: Any, *numbers: Any) -> None:
-    begin(self, letters, replace(batch, open_batches=None), *numbers)
+def _(begin: Any, self: Any, letters: Any, summary: Any, batch: Any, *numbers: Any) -> None:
+    begin(self, letters, summary, replace(batch, open_batches=None), *numbers)
 
 
 @mistake("a redrive with another body replaces the one that was refused", "RefusedForGood", MENDED, ALONE)

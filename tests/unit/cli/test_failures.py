@@ -17,7 +17,7 @@ def test_an_unexpected_error_is_one_sentence_with_the_place_of_its_traceback(
     consistent, store, tmp_path, monkeypatch
 ):
     def broken(*_):
-        raise ZeroDivisionError("a [broken] thing")
+        raise ZeroDivisionError("a [broken] thing://me:hunter2@host")
 
     monkeypatch.setattr("runtime.cli.commands.show.on_table", broken)
 
@@ -25,12 +25,13 @@ def test_an_unexpected_error_is_one_sentence_with_the_place_of_its_traceback(
 
     assert said.code == 1
     assert said.err == (
-        "Error: Unexpected error: ZeroDivisionError: a [broken] thing. "
+        "Error: Unexpected error: ZeroDivisionError: a [broken] thing://me:...@host. "
         "The traceback is in .consistent/consistent.log.\n"
     )
     log = (tmp_path / ".consistent" / "consistent.log").read_text()
     assert "Traceback" in log
-    assert "ZeroDivisionError: a [broken] thing" in log
+    assert "ZeroDivisionError: a [broken] thing://me:...@host" in log
+    assert "hunter2" not in log
     assert (tmp_path / ".consistent" / ".gitignore").read_text().endswith("*\n")
 
 

@@ -125,6 +125,7 @@ SIZES = ["", "0", "0MiB", "-1", "1MB", "1.5MiB", "MiB", "1TiB", "٣", "1 2"]
     [
         *((parse_duration, text, "30s, 15m, 24h, 7d or 2w") for text in DURATIONS),
         *((parse_size, text, "64KiB") for text in SIZES),
+        (parse_time, "999999999w", "too long"),
     ],
 )
 def test_other_text_is_no_duration_or_size(parse, text, forms):

@@ -169,6 +169,14 @@ def test_messages_that_take_long_together_are_parsed():
     assert {each.partition(":")[0] for each in found} == {"business_id_mismatch"}
 
 
+def test_calls_that_parse_one_message_each_are_not_taken_for_one_that_hangs():
+    polled = []
+    with Watch(QUICK) as watch:
+        for _ in range(2):
+            watch.parse(lambda: polled.append(watch._under_way()), [])
+    assert polled[0] != polled[1]
+
+
 @pytest.mark.parametrize("deed", OF_BASE)
 def test_what_ends_programs_ends_no_worker(tmp_path, deed):
     found = fold(tmp_path, "nothing", deed, "nothing")

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -12,10 +13,10 @@ from eventstore import drive
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder
-from runtime.ledger.ledger import BatchStatus
+from runtime.ledger.ledger import BatchStatus, shown
 from runtime.publishing.publisher import TargetOptions
 from runtime.publishing.targets.sql import SqliteTarget
-from runtime.spark import redrive, run_batch, run_stream, verify
+from runtime.spark import redrive, run_batch, run_stream, streaming, verify
 from runtime.spark.batch import Rounds
 from runtime.spark.publishing import PublishTo
 from runtime.spark.streaming import Admission, CheckpointOwner, EpochPlaces, Planned, Stream
@@ -114,6 +115,21 @@ def test_what_is_compacted_is_what_was_written(out, rounds):
     assert len(after) == 2 * sum(rounds)
 
 
+def test_epochs_that_were_merged_are_kept_until_no_power_cut_undoes_the_merge(out, monkeypatch):
+    places, waiting, flush = EpochPlaces(out, "shots", compact_after=2), {}, Folder.flush
+    publish(places, 0)
+    publish(places, 1)
+
+    def flushed(folder, name=None):
+        waiting[folder.name.partition("-")[0]] = len(places._waiting())
+        flush(folder, name)
+
+    monkeypatch.setattr(Folder, "flush", flushed)
+    places.show(1)
+
+    assert (waiting["_merging"], waiting["out"]) == (2, 2)
+
+
 def test_epochs_of_other_queries_are_left_alone(out):
     others = EpochPlaces(out, "shots-2", compact_after=2)
     publish(others, 0)
@@ -180,6 +196,14 @@ def test_where_folders_are_not_moved_as_a_whole_epochs_are_not_compacted(out, mo
     assert EpochPlaces(out, "shots").working == out
     with pytest.raises(UsageError, match="omit --compact-after"):
         EpochPlaces(out, "shots", compact_after=2)
+
+
+def test_the_options_in_the_url_of_a_folder_stay_at_its_end(monkeypatch):
+    monkeypatch.setattr(streaming, "open_folder", lambda _: SimpleNamespace(moves_whole=True))
+    places = EpochPlaces("hdfs://host/out?user=me", "shots")
+
+    assert places.working == "hdfs://host/out/_epochs?user=me"
+    assert shown(places.working) == places.out
 
 
 RemoteSession = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
@@ -426,7 +450,7 @@ def test_a_checkpoint_says_whose_it_is(written):
     written.read.claim(CheckpointOwner("shots", "sqlite:///moved.db", "games"))
 
     assert written.read.owner() == CheckpointOwner("shots", "sqlite:///moved.db", "games")
-    assert not list(written.folder.glob("_claimed*"))
+    assert not list(written.folder.glob("_aside*"))
 
 
 @pytest.mark.parametrize(
@@ -539,6 +563,27 @@ def refused(admission, rounds, epoch):
     sentence = str(caught.value)
     assert "Nothing was handled." in sentence
     return sentence
+
+
+def test_a_published_epoch_that_is_handed_over_again_is_published_and_shown_where_it_is(
+    written, rounds, tmp_path, monkeypatch
+):
+    # Given a driver that died before it showed an epoch, while the one before waits to be merged
+    old = EpochPlaces(str(tmp_path / "old"), "shots")
+    for epoch in range(2):
+        written.plan_files(epoch, f"{epoch}.jsonl")
+        run(started(written), replace(rounds, out=old.working), epoch)
+        publish(old, epoch)
+
+    # When the query is started with another OUT
+    sent = []
+    monkeypatch.setattr(Stream, "_prepare_once", lambda *_: None)
+    moved = stream(tmp_path, options=BatchOptions(partitions=1), publish=lambda *what: sent.append(what[1:]))
+    moved(SimpleNamespace(sparkSession=NO_SPARK), 1)
+
+    # Then readers of the former one see it, after its outputs were published from there
+    assert (seen(old.out), seen(moved.out)) == (whole(0, 1), {})
+    assert sent == [("shots-1", old.working)]
 
 
 def test_epochs_follow_each_other(written, rounds):

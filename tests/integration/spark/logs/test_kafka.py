@@ -18,7 +18,7 @@ from handlers import App, Context, handles
 from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageError
 from runtime.ledger.ledger import BatchStatus
 from runtime.messages.records import Decoding
-from runtime.spark import run_stream, verify
+from runtime.spark import reprocess, run_stream, verify
 from runtime.spark.logs import kafka as module
 from runtime.spark.logs.kafka import KafkaLog
 from runtime.spark.streaming import open_source
@@ -75,6 +75,17 @@ def test_a_batch_goes_by_the_offsets_with_which_it_began_and_refuses_others(topi
     # And the next batch takes the rest
     later = place.run(f"{topic.url}?from=0:3,1:0")
     assert sorted(statuses(later)) == [message_id(4), message_id(5)]
+
+
+def test_a_reprocessing_is_resumed_by_the_offsets_with_which_it_began(topic, place):
+    where = {"store": place.store, "table": place.table, "into": f"{place.table}2", "out": place.out}
+    topic.send(ROWS)
+    place.run(topic.url)
+
+    for _ in range(2):
+        done = reprocess(place.spark, topic.url, shooting_range, **where, batch_id="again")
+        assert done.result.outcomes.count() == 5
+        topic.send([fire(4, 1)])
 
 
 def test_a_topic_that_was_made_again_is_other_input_though_its_offsets_are_the_same(topic, place):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from runtime import Envelope
+from runtime import Envelope, dead_letters
 from tests.support.consumer import Consumer
 from tests.support.logs import GAME, OTHER_GAME, message_id, row
 from tests.unit.cli.stores import NOW, ON_STORE, on_store
@@ -85,6 +85,21 @@ def test_an_export_has_all_selected_dead_letters_and_is_not_overwritten(consiste
     ]
     again = consistent(*LETTERS, "--export", "letters.jsonl")
     assert (again.code, "letters.jsonl exists" in again.err) == (2, True)
+
+
+def test_an_export_that_is_interrupted_leaves_no_file_that_looks_complete(
+    consistent, refused, tmp_path, monkeypatch
+):
+    def die(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dead_letters, "to_line", die)
+        consistent(*LETTERS, "--export", "letters.jsonl")
+
+    assert not (tmp_path / "letters.jsonl").exists()
+    assert consistent(*LETTERS, "--export", "letters.jsonl").code == 0
+    assert not list(tmp_path.glob("*unfinished*"))
 
 
 def test_discarded_dead_letters_are_deleted_after_a_yes(consistent, refused, ids):

@@ -58,6 +58,23 @@ def test_a_port_in_use_and_a_missing_table_are_refused(consistent, explored):
     assert consistent("explore", "--store", "sqlite:///none.db", "--table", TABLE).code == 1
 
 
+def test_a_redrive_has_the_environment_of_the_project_file(consistent, explored, monkeypatch, tmp_path):
+    async def redrive(explorer, _):
+        await explorer["redrive"]([])
+
+    chosen = []
+    monkeypatch.setattr("runtime.explore.Explorer", lambda *_, **given: given)
+    monkeypatch.setattr(explore, "_serve", redrive)
+    monkeypatch.setattr(
+        asyncio, "create_subprocess_exec", lambda *_, env, **__: chosen.append(env["CONSISTENT_ENV"])
+    )
+    (tmp_path / "consistent.toml").write_text(f'[env.prod]\nstore = "{explored.url}"\ntable = "{TABLE}"\n')
+
+    consistent("explore", "--env", "prod", "--app", "samples.shooting_range:app", "--out", "o", "--port", "0")
+
+    assert chosen == ["prod"]
+
+
 def test_a_redrive_is_a_command_whose_arguments_hold_no_secret(explored, monkeypatch):
     """Other users of the machine see the arguments of a process, but not its environment."""
 
@@ -78,13 +95,13 @@ def test_a_redrive_is_a_command_whose_arguments_hold_no_secret(explored, monkeyp
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", begin)
     place = TablePlace("postgresql://user:s3cr3t@host/db", TABLE)
-    redrive = explore._redrive([found], place, "samples.shooting_range:app", "out")
+    redrive = explore._redrive([found], place, "samples.shooting_range:app", "out", "prod")
     batch_id = asyncio.run(redrive)
     ((command, environment, line),) = called
 
     assert re.fullmatch(r"redrive-[0-9a-f]{12}", batch_id)
     assert "s3cr3t" not in " ".join(command)
-    assert environment["CONSISTENT_STORE"] == place.store
+    assert (environment["CONSISTENT_STORE"], environment["CONSISTENT_ENV"]) == (place.store, "prod")
     # ... and it names one dead letter, not all with its message id and reason
     assert command[-2] == "--edit"
     assert int(json.loads(line)["letter"]) == found.letter.number

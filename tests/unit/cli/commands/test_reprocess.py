@@ -1,5 +1,7 @@
 """The report of a reprocessing as a page, and the refusals of a fork."""
 
+import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,26 @@ def test_a_fork_is_not_made_before_its_case_and_reads_several_logs(tmp_path: Pat
     found.when().then(state=found.state)
     with pytest.raises(UsageError, match="new table"):
         fork("Account", "a0", messages=log, **given)
+
+
+def test_a_case_is_found_among_lines_that_are_no_messages_in_compressed_files_and_without_its_source(
+    tmp_path: Path,
+) -> None:
+    body = json.dumps({"account": "a0", "amount": 5, "note": "\u2028"}, ensure_ascii=False)
+    lines = [
+        "no json",
+        "[]",
+        '{"type": "Paid"}',
+        json.dumps({"message_id": "m1", "body": body}, ensure_ascii=False),
+    ]
+    (tmp_path / "log.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    url, case = f"sqlite:///{tmp_path}/store.db", tmp_path / "case.json"
+    World(drive(connect(url).table("first"))).run([("web:m1", Paid(account="a0", amount=5))], bank("same"))
+
+    where: dict[str, Any] = {"states": TablePlace(url, "first"), "into": "trial", "at": None, "case": case}
+    fork("Account", "a0", messages=str(tmp_path / "log.jsonl.gz"), **where)
+
+    assert json.loads(case.read_text())["body"]["note"] == "\u2028"
 
 
 def test_a_case_needs_a_log(tmp_path: Path) -> None:

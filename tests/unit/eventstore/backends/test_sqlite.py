@@ -486,9 +486,9 @@ def rows(path, sql="SELECT small FROM accounts_rows"):
 
 
 def numbers(path):
-    """Return the numbers of the dictionaries that are stored."""
+    """Return the numbers of the dictionaries that are stored and not empty."""
     with suppress(sqlite3.OperationalError):
-        return [number for (number,) in rows(path, "SELECT number FROM accounts_dictionaries")]
+        return [n for (n,) in rows(path, "SELECT number FROM accounts_dictionaries WHERE length(shared)")]
     return []
 
 
@@ -614,16 +614,62 @@ def test_a_damaged_row_is_named(path, accounts, damage):
     assert drive(accounts.query_each(["Account-7"], "", "~")) == [None]
 
 
+def delete_and_scrub(accounts):
+    for number in MANY:
+        drive(accounts.transact(f"Account-{number}", [Operation.delete("SS-HEAD")]))
+    drive(accounts.scrub())
+
+
 def test_a_dictionary_that_no_row_needs_goes_when_the_file_is_scrubbed(accounts, path):
     write(accounts, MANY)
     write(accounts, MANY, kind="Order")
-    for number in MANY:
-        drive(accounts.transact(f"Account-{number}", [Operation.delete("SS-HEAD")]))
 
-    drive(accounts.scrub())
+    delete_and_scrub(accounts)
 
     assert numbers(path) == [2]
+    assert rows(path, "SELECT kind, shared FROM accounts_dictionaries WHERE number = 1") == [("", b"")]
     assert read(accounts, 7, "Order") == properties(7)
+
+
+@pytest.mark.parametrize("written", [[7], MANY], ids=["one row", "many rows"])
+def test_what_a_process_writes_after_another_has_scrubbed_is_readable_by_all(accounts, path, written):
+    other = drive(connect(f"sqlite:///{path}").table("accounts"))
+    write(accounts, MANY)
+    assert read(other, 7) == properties(7)
+    delete_and_scrub(accounts)
+    write(accounts, MANY, kind="Order")
+
+    write(other, written)
+
+    assert 1 not in numbers(path)
+    for each in (accounts, other, drive(connect(f"sqlite:///{path}").table("accounts"))):
+        assert read(each, 7) == read(each, 7, "Order") == properties(7)
+
+
+def test_a_row_that_has_the_newest_dictionary_is_replaced_without_asking_for_it(accounts):
+    write(accounts, MANY)
+    seen: list[str] = []
+    accounts._store.connection().set_trace_callback(seen.append)
+
+    drive(accounts.transact("Account-7", [Operation.replace("SS-HEAD", {"Version": 8}, ANY_ETAG)]))
+
+    assert not any("dictionaries" in statement for statement in seen)
+
+
+def test_a_row_whose_dictionary_goes_while_it_is_read_is_read_again(accounts, path, monkeypatch):
+    other: Any = drive(connect(f"sqlite:///{path}").table("accounts"))
+    write(accounts, MANY)
+    find = other.dictionaries
+
+    def scrub_first(connection, **again):
+        monkeypatch.undo()
+        delete_and_scrub(accounts)
+        write(accounts, [7], "night-2")
+        return find(connection, **again)
+
+    monkeypatch.setattr(other, "dictionaries", scrub_first)
+
+    assert read(other, 7) == properties(7, "night-2")
 
 
 def test_a_large_row_is_left_as_it_is_and_read_back(accounts):

@@ -2,10 +2,12 @@
 
 import json
 from contextlib import suppress
+from random import Random
 
 import pytest
 
-from eventstore import InterceptedTable, drive
+from eventstore import InterceptedTable, Operation, drive
+from eventstore import limits as store_limits
 from runtime import Envelope, Processor
 from runtime.algorithms.choice import AlgorithmName, published_by_nobody
 from runtime.dead_letters import (
@@ -13,6 +15,7 @@ from runtime.dead_letters import (
     FoundLetter,
     Selection,
     TableLetters,
+    discard,
     find_letters,
     letters_of_table,
     remove,
@@ -22,10 +25,11 @@ from runtime.dead_letters import (
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
+from runtime.maintenance.forget import Tables, forget
 from runtime.messages.envelope import canonical
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.versions import limits
-from tests.unit.runtime.accidents import At, CrashError, crash, disturbed_once, lose_answer
+from tests.unit.runtime.accidents import At, CrashError, crash, disturbed, disturbed_once, lose_answer
 from tests.unit.runtime.algorithms.world import ALGORITHMS
 from tests.unit.runtime.dead_letters.post import ALL, DAMAGED, PostOffice, app, parcel
 from tests.unit.runtime.patience import PATIENCE
@@ -141,6 +145,18 @@ def test_its_message_stays_refused_with_the_reason_it_had_also_for_a_redrive_tha
     assert ends(office.redrive(*chosen)) == ["handler_error", "processed"]
     assert ends(office.redrive()) == ["processed"]
     assert ends(office.batch(parcel("fourth"))) == ["processed"]
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("number", range(1, 4))
+def test_all_that_were_discarded_are_counted_if_an_answer_is_lost(
+    office: PostOffice, number: int, after: bool
+):
+    drive(office.processor().process(parcel("u")._replace(type="Unheard")))
+    unanswered = disturbed(office.table, lose_answer, numbers=[number], after=after)
+
+    assert drive(discard(unanswered, ALL, PATIENCE)) == 5
+    assert office.names() == []
 
 
 MESSAGES = [parcel("a"), parcel("b"), parcel("e")]  # e stands on d, which is not there
@@ -266,6 +282,46 @@ def test_a_task_adds_no_more_than_its_limit_and_none_that_is_too_large_for_a_row
     # ... but a redrive keeps all that it refuses
     keep(table, *many, batch=BatchContext("redrive", is_redrive=True))
     assert len(found(table)) == 200
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS[:3])
+def test_letters_of_more_rows_than_a_transaction_takes_are_redriven_dropped_and_discarded(
+    algorithm, monkeypatch
+):
+    for module, name, most in (
+        (limits, "MAX_ROW_LETTERS", 1),
+        (limits, "MAX_TRANSACTION_LETTER_ROWS", 4),
+        (store_limits, "MAX_OPERATIONS", 9),
+    ):
+        monkeypatch.setattr(module, name, most)
+    office, names = PostOffice(algorithm), [f"m{number}" for number in range(20)]
+    DAMAGED.update(names)
+
+    assert ends(office.batch(*map(parcel, names))) == ["handler_error"] * 20
+    DAMAGED.difference_update(names[:10])
+    assert ends(office.redrive()) == ["processed"] * 10 + ["handler_error"] * 10
+    # What was decided is kept until the batches have ended.
+    ledger = Ledger(office.table, ToldClock(), PATIENCE)
+    for batch in ("batch-1", "batch-2"):
+        drive(ledger.begin(batch, "log", "out", algorithm))
+        drive(ledger.abandon(batch))
+    drive(office.processor().redrive(parcel("m19")))
+    assert office.discard() == 10
+
+    assert (office.names(), office.state()) == ([], names[:10])
+
+
+def test_letters_and_versions_that_do_not_fit_one_transaction_together_are_stored_in_several(monkeypatch):
+    monkeypatch.setattr(store_limits, "SURELY_SMALL_BYTES", 0)
+    monkeypatch.setattr(store_limits, "MAX_TRANSACTION_BYTES", 24_000)
+    office, texts = PostOffice(), [Random(number).randbytes(800).hex() for number in range(10)]
+    DAMAGED.update(texts[::2])
+
+    outcomes = office.batch(*[parcel(text)._replace(message_id=text[:9]) for text in texts])
+
+    assert ends(outcomes) == ["handler_error", "processed"] * 5
+    assert office.names() == [text[:9] for text in texts[::2]]
+    assert office.state() == texts[1::2]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS[:3])
@@ -403,6 +459,30 @@ def test_both_mended_in_one_redrive_end_alike_in_all_attempts(of_one_id, mended,
         assert ends(of_one_id.attempt_redrive(9, chosen)) == ended
         assert bodies(of_one_id) == left
     assert of_one_id.state() == state
+
+
+@pytest.mark.parametrize("between", ["nothing", "old code", "forgetting"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS[:3])
+def test_a_redrive_that_resumes_leaves_the_letters_that_came_after_its_own(algorithm: AlgorithmName, between):
+    office = PostOffice(algorithm)
+    DAMAGED.update("ax")
+    drive(office.processor().process(parcel("a")))
+    redriven = [(found, None) for found in office.letters()]
+    if between == "old code":
+        ((place, stored),) = [each for each in rows(office.table).items() if "LastLetter" in each[1]]
+        before = {name: value for name, value in stored.items() if name != "LastLetter"}
+        drive(office.table.transact(place[0], [Operation.replace(place[1], before)]))
+    DAMAGED.remove("a")
+    assert ends(office.attempt_redrive(9, redriven)) == ["processed"]
+    if between == "forgetting":
+        tables = Tables(*[office.table] * 3)
+        drive(forget(tables, "Boxes", "b", NOW, restart=True, retries=PATIENCE))
+    drive(office.processor().process(parcel("x", enqueued_at=NOW + 1)))
+
+    office.attempt_redrive(9, redriven)
+
+    first, *_ = office.letters()
+    assert (first.name, first.letter.message_id) == ("2", "x")
 
 
 @pytest.mark.parametrize("disturbance", [crash, lose_answer])

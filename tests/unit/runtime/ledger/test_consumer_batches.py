@@ -9,7 +9,7 @@ import pytest
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
 from runtime import Envelope, Output, Processor, TableSettings, UsageError
 from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationChoices, truncate_stream
-from runtime.ledger.ledger import INPUT, BatchStatus, Ledger
+from runtime.ledger.ledger import INPUT, BatchStatus, ConsumerBatches, Ledger
 from tests.unit.runtime import diary
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.patience import PATIENCE
@@ -187,3 +187,36 @@ def test_other_algorithms_have_no_batches_and_without_an_interval_there_are_none
     drive(processor.process(message("a")))
 
     assert (drive(processor.flush()), statuses(table)) == (0, [])
+
+
+class SlowTable(InterceptedTable):
+    async def _call(self, name: str, partition_key: str, call: Any) -> Any:
+        await asyncio.sleep(0)  # another message goes on
+        return await super()._call(name, partition_key, call)
+
+
+def test_messages_that_leave_at_once_end_each_batch_once_and_a_cancelled_end_is_made_up_for(table):
+    async def run():
+        clock = ToldClock(OLD)
+        batches = ConsumerBatches(Ledger(SlowTable(table), clock), clock, map(str, range(9)).__next__, 10)
+
+        async def enter():
+            clock.now += 20
+            return await batches.enter()
+
+        first, second, third = [await enter() for _ in range(3)]
+        batches.fail(first, "m")
+        batches.fail(second, "m")
+        third.running += 1
+        await asyncio.gather(batches.leave(third, "m"), batches.leave(third, "k"))
+
+        fourth, fifth = [await enter() for _ in range(2)]
+        leaving = asyncio.create_task(batches.leave(fourth, "x"))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        await batches.leave(fifth, "y")
+        return await batches.flush()
+
+    assert asyncio.run(run()) == 0
+    assert statuses(table) == [PUBLISHED] * 5

@@ -212,7 +212,7 @@ SAID = (BatchRefusedError, CodecError, LeaseHeldError, OSError, RetriesExhausted
 TOLD_ONCE: dict[str, set[str]] = {
     r"\w+-.* ENTITY": {
         "Algorithm", "State", "StateSchema", "Version", "LastNow", "Outbox", "Forgotten", "Refuses",
-        "LettersBeyondLimit",
+        "LettersBeyondLimit", "LastLetter",
     },
     r"\w+-.* DOCUMENTS-.*": {"RegisteredAt", "Batch", "BatchNumber", "GivenUpAt"},
     r"\w+-.* ID-.*": {"Fingerprint", "AddedAt"},
@@ -244,8 +244,8 @@ ALONE = (
 """Rows whose loss cannot be seen; nor can that of all rows of a partition, or of the last ones of an object."""
 
 OPTIONAL = {
-    "Forgotten", "Refuses", "Outbox", "State", "LettersBeyondLimit", "Batch", "BatchNumber", "App",
-    "DrawKey", "Handlers", "Attempt", "OlderThan", "KeepLast", "AcknowledgedAfter", "Why", "Used",
+    "Forgotten", "Refuses", "Outbox", "State", "LettersBeyondLimit", "LastLetter", "Batch", "BatchNumber",
+    "App", "DrawKey", "Handlers", "Attempt", "OlderThan", "KeepLast", "AcknowledgedAfter", "Why", "Used",
     "GivenUpAt", "Count_processed",
 }  # fmt: skip
 """Properties that a sound row may lack."""

@@ -75,7 +75,11 @@ def faults(found: Rows) -> set[Place]:
     return {(each.stream, each.row) for each in checked(found)[0].faults}
 
 
-@pytest.mark.parametrize("found", [sound(), kept()], ids=["streams", "all"])
+OLD = changed(sound(), TAIL_HEAD, "LastLetter", None)
+REDRIVEN = changed(sound(), TAIL_HEAD, "LastLetter", Int64(9))
+
+
+@pytest.mark.parametrize("found", [sound(), kept(), OLD, REDRIVEN], ids=["streams", "all", "old", "redriven"])
 def test_a_sound_table_has_no_faults(found):
     assert faults(found) == set()
 
@@ -145,6 +149,7 @@ REBUILT: dict[str, tuple[Rows, Rows, Place]] = {
         sound(), {**sound(), (WITH_RUNS, "SS-SE-0000000000"): sound()[RUN]}, (WITH_RUNS, "SS-SE-0000000000"),
     ),
     "letters that are not counted": (sound(), changed(sound(), TAIL_HEAD, "Letters", None), TAIL_HEAD),
+    "a last letter below a letter": (kept(), changed(kept(), ENTITY, "LastLetter", Int64(0)), ENTITY),
     "entries that are not counted": (kept(), changed(kept(), ENTITY, "Pending", 0), ENTITY),
     "rows of letters that are not counted": (kept(), changed(kept(), ENTITY, "LetterRows", None), ENTITY),
     "an open batch without marker": (kept(), without(kept(), OPEN), BATCH),

@@ -143,9 +143,11 @@ def _beside(draw: st.DrawFn, row_key: str) -> str:
 
 
 UNSEEN = {
-    HEADER: {"Horizon", "UndatedCut", "LettersBeyondLimit", "StateSchema", "Forgotten", "Refuses"},
+    HEADER: {
+        "Horizon", "UndatedCut", "LettersBeyondLimit", "LastLetter", "StateSchema", "Forgotten", "Refuses",
+    },
     "SS-SE-": {"Commits"},
-}
+}  # fmt: skip
 """What nothing else in a table tells: that it was changed cannot be seen."""
 
 

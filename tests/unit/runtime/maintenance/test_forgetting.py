@@ -98,7 +98,7 @@ def tombstone(now: int = NOW, *, restart: bool = False) -> dict[str, object]:
     at = to_datetime(now)
     mark = {"Forgotten": at} if restart else {"Forgotten": at, "Refuses": True}
     header = {"Version": 0, "StateSchema": 1, "StateVersions": 0, "LastNow": at, "Horizon": at}
-    return {"SS-HEAD": {**header, "UndatedCut": True, **mark}}
+    return {"SS-HEAD": {**header, "UndatedCut": True, "LastLetter": 1, **mark}}
 
 
 def test_what_there_is_can_be_looked_at_before(table):

@@ -23,7 +23,7 @@ from runtime.messages.outcome import Output
 from runtime.publishing.publisher import Record, Result
 from runtime.publishing.records import PARTITION, Publications
 from runtime.versions import limits
-from tests.unit.runtime.accidents import pause
+from tests.unit.runtime.accidents import disturbed, lose_answer, pause
 from tests.unit.runtime.algorithms.world import ALGORITHMS
 from tests.unit.runtime.dead_letters.post import DAMAGED, PostOffice, app, parcel
 from tests.unit.runtime.maintenance.test_forgetting import Step, overtaken
@@ -238,6 +238,29 @@ def test_two_who_forget_it_leave_a_new_history_whole(algorithm: AlgorithmName, r
         again = ends(drive(batch(algorithm, "pr", 9)(ended.table)))
         assert set(again) <= {"processed", "duplicate", "forgotten", "too_late"}
         assert json.dumps(names_in(office, ended.table)) in ('["p", "r"]', '["r", "p"]', "[]")
+
+
+@pytest.mark.parametrize("algorithm", SOME_ALGORITHMS)
+def test_a_message_handled_while_the_answer_to_a_write_is_lost_keeps_its_effect(algorithm: AlgorithmName):
+    office = office_of(algorithm)
+    counted = InterceptedTable(copy_of(office.table))
+    drive(forgetting(restart=True)(counted))
+    writes, told = counted.counts["transact"], set[str]()
+    for number in range(1, writes + 1):
+        table = copy_of(office.table)
+
+        # Given one who forgets the object, whose write takes effect without an answer
+        def handle_and_lose(table: Table = table) -> None:
+            told.update(ends(drive(batch(algorithm, "p")(table))))
+            lose_answer()
+
+        # When a message is handled before that one tries again
+        drive(forgetting(restart=True)(disturbed(table, handle_and_lose, numbers=[number], after=True)))
+
+        # Then the message has its effect, unless it was refused
+        again = ends(drive(batch(algorithm, "p", 3)(table)))
+        assert (again, names_in(office, table)) == (["duplicate" if number == writes else "processed"], ["p"])
+    assert told == {"forgotten", "processed"}
 
 
 @pytest.mark.parametrize("later", range(1, 6))

@@ -123,3 +123,12 @@ def test_one_of_two_who_change_a_policy_at_once_begins_again(table):
     drive(Policies(overtaken, ToldClock(NOW + DAY), PATIENCE).set_rules(ONE, WEEK))
 
     assert deciding(table, "Game-7") == (WEEK, True)
+
+
+def test_one_who_changes_a_policy_that_is_removed_meanwhile_begins_again(table, policies):
+    drive(policies.change(ONE, hold=True))
+    overtaken = disturbed(table, lambda: policies.change(ONE, hold=False))
+
+    drive(Policies(overtaken, ToldClock(), PATIENCE).set_rules(ONE, WEEK))
+
+    assert deciding(table, "Game-7") == (WEEK, False)

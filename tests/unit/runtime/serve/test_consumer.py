@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections import Counter
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,13 +18,23 @@ from handlers import App
 from runtime.algorithms.state_based.truncation import TruncationChoices
 from runtime.clock import system_clock
 from runtime.dead_letters import Selection, find_letters
-from runtime.errors import BatchRefusedError, UsageError
+from runtime.errors import BatchRefusedError, TargetUnavailableError, UsageError
 from runtime.ledger.batch import OpenBatches
 from runtime.ledger.ledger import Ledger
+from runtime.ledger.settings import TableSettings
+from runtime.publishing.publisher import CommittedOutput, OneByOnePublisher, TargetOptions
 from runtime.serve import Consumer, ServeOptions
-from runtime.serve.messages import Rebalances, Received, SourceUnavailableError, Stage
+from runtime.serve.messages import (
+    Rebalances,
+    Received,
+    Settlement,
+    SourceUnavailableError,
+    Stage,
+    open_settlement,
+)
 from runtime.versions.run import Commit
 from runtime.versions.stream import versions
+from samples.shooting_range import app as shooting_range
 from tests.unit.runtime.serve.topics import Accounts, World, line, probe, until
 from tests.unit.runtime.tables import memory_table
 
@@ -135,6 +147,20 @@ def test_a_delivery_that_was_not_acknowledged_publishes_again():
 
     # Then each delivery that made a version publishes the same, and the copy nothing
     assert world.target.sent == first
+
+
+@pytest.mark.parametrize("number", [b"-1", b'"one"'], ids=["by the handler", "by its type"])
+def test_a_delivery_publishes_again_though_an_earlier_copy_in_its_fold_was_refused(number):
+    # Given a consumer that died after it had acknowledged only the copy that was refused
+    world = World()
+    world.topic.send(line("m1", "anna").replace(b"1}", number + b"}"), line("m1", "anna"))
+    assert world.consume().counts == {"dead_letter": 1, "processed": 1, "published": 1}
+    world.topic.committed["entries/0"], world.target.sent = 1, []
+
+    # When the copy that made the version is delivered again
+    world.consume()
+
+    assert world.target.numbers() == [("anna", 1, 1)]
 
 
 def test_a_copy_publishes_when_the_delivery_that_made_the_version_is_gone_from_the_topic():
@@ -448,3 +474,89 @@ def test_probes_tell_what_is_away(caplog):
         assert (status, told["counts"]) == (200, {"processed": 1, "published": 1})
 
     world.consume(during)
+
+
+async def fails(*_: object) -> None:
+    raise TimeoutError("a target that is broken")
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_an_error_is_raised_whatever_else_ends_and_all_are_closed(stops):
+    world = World()
+    world.topic.send(line("m1", "anna"))
+    consumer = world.consumer()
+
+    async def send(outputs):
+        if stops:
+            consumer.stop()
+        await fails()
+
+    async def close():
+        raise ValueError("it cannot be closed")
+
+    consumer._settlement = Settlement("target", world.topic, send, close)
+    with pytest.raises(TimeoutError, match="a target that is broken"):
+        asyncio.run(consumer.run())
+    assert world.topic.log == ["closed"]
+
+
+def test_what_was_opened_is_closed_if_the_table_is_refused():
+    world = World()
+    drive(TableSettings.claim(world.table, shooting_range))
+    with pytest.raises(UsageError, match="belongs to"):
+        asyncio.run(world.consumer().run())
+    assert world.topic.log == ["closed"]
+
+
+def test_a_target_over_http_that_is_down_is_unavailable_so_that_consumption_pauses():
+    output = CommittedOutput("a", "Added", "{}", "a", "Accounts", 1, datetime.now(UTC))
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/"
+
+    async def send():
+        settlement = open_settlement(url, None, {})
+        try:
+            await settlement.settle([output], ())
+        finally:
+            await settlement.close()
+
+    with pytest.raises(TargetUnavailableError):
+        asyncio.run(send())
+
+
+class SlowFirst(OneByOnePublisher[Any]):
+    """Takes the first output of each object last, if it can."""
+
+    def __init__(self) -> None:
+        super().__init__(SimpleNamespace(options=TargetOptions(), name="slow"))
+        self.sent: list[str] = []
+
+    async def attempt(self, output: CommittedOutput) -> None:
+        for _ in range(9 if output.message_id.endswith("0") else 0):
+            await asyncio.sleep(0)
+        self.sent.append(output.message_id)
+
+
+def test_outputs_of_an_object_are_sent_one_by_one_in_order_beside_those_of_others():
+    publisher = SlowFirst()
+    outputs = [
+        CommittedOutput(name + number, "Added", "{}", name, "Accounts", 1, datetime.now(UTC))
+        for number in "012"
+        for name in "ab"
+    ]
+
+    asyncio.run(publisher.send(outputs))
+
+    for name in "ab":
+        assert [each for each in publisher.sent if each[0] == name] == [f"{name}{n}" for n in "012"]
+
+
+def test_a_port_or_folder_that_cannot_be_used_is_told(tmp_path):
+    world, file = World(), tmp_path / "file"
+    file.touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        wrong = {"health_port": taken.getsockname()[1]}, {"crashes": str(file)}
+        for given, name in zip(wrong, ("--health-port", "--crashes"), strict=True):
+            world.options = ServeOptions(**given)
+            with pytest.raises(UsageError, match=name):
+                world.consume(lambda _: asyncio.sleep(0))

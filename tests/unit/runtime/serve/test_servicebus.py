@@ -8,8 +8,10 @@ from collections import deque
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, Self
+from unittest.mock import Mock
 
 import pytest
+from azure.core.exceptions import ClientAuthenticationError
 from azure.servicebus import NEXT_AVAILABLE_SESSION
 from azure.servicebus.exceptions import (
     MessageLockLostError,
@@ -152,15 +154,24 @@ def test_a_message_whose_lock_was_lost_is_left_to_others(monkeypatch, caplog):
     ("problem", "kind"),
     [
         (ServiceBusConnectionError(message="it does not answer"), SourceUnavailableError),
+        (ClientAuthenticationError("there is no token"), SourceUnavailableError),
         (MessagingEntityNotFoundError(message="there is none"), UsageError),
+        (ZeroDivisionError(), ZeroDivisionError),
     ],
 )
-def test_a_service_that_is_away_or_lacks_the_queue_is_told(monkeypatch, problem, kind):
+def test_an_error_of_the_service_is_told(monkeypatch, problem, kind):
     namespace = Namespace()
     namespace.problem = problem
 
     with pytest.raises(kind):
         consume(monkeypatch, namespace, 1)
+
+
+def test_a_connection_string_for_another_queue_is_refused(monkeypatch):
+    monkeypatch.setattr(Namespace, "get_queue_receiver", Mock(side_effect=ValueError("not its EntityPath")))
+
+    with pytest.raises(UsageError, match="The connection string is invalid: not its EntityPath"):
+        consume(monkeypatch, Namespace(), 1)
 
 
 @pytest.mark.parametrize("url", ["servicebus:///entries", "servicebus://here", "servicebus://here/a/b/c"])

@@ -14,7 +14,7 @@ from handlers import App, Context, Handler, Message, handles
 from runtime import Processor
 from runtime.algorithms.outbox.algorithm import TokenBased
 from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES
-from runtime.algorithms.outbox.stores import NEWEST, Token, TokenStore, first_name, issue
+from runtime.algorithms.outbox.stores import NEWEST, DeduplicationStore, Token, TokenStore, first_name, issue
 from runtime.algorithms.state_based.truncation import TruncationChoices, truncate_stream
 from runtime.ledger.batch import OpenBatches
 from runtime.ledger.ledger import Ledger
@@ -22,7 +22,7 @@ from runtime.maintenance.statistics import TableCount, count_objects, count_rows
 from runtime.versions import limits
 from samples.shooting_range import app
 from tests.unit.runtime import diary
-from tests.unit.runtime.accidents import At, CrashError, crash
+from tests.unit.runtime.accidents import At, CrashError, crash, disturbed
 from tests.unit.runtime.algorithms.batches import Batch
 from tests.unit.runtime.algorithms.game import GAME, SHOT, assert_one_hit, begun, calls, fire, shoot, start
 from tests.unit.runtime.algorithms.world import ALGORITHMS, WITH_OUTBOX, World
@@ -249,6 +249,31 @@ def test_what_is_not_kept_by_age_is_not_forgotten(algorithm):
 
     assert evict(world) == 0
     assert ends(world.deliver(write("a"))) == ["duplicate"]
+
+
+def test_an_id_that_a_sweep_adds_anew_meanwhile_is_kept():
+    # Given a message whose worker died before the entity was told that it is finished
+    world = World("deduplication-store", diary.app)
+    with pytest.raises(CrashError):
+        drive(world.process(write("a"), after=lambda call: crash() if call == "other transact" else None))
+    world.clock.now += 7 * DAY
+
+    # When a sweep finishes it just before its id is evicted
+    sweep = world.worker().sweep
+    evicting = world.worker(lambda call: sweep() if call == "other transact" else None)
+    assert drive(evicting.evict(WEEK)) == 0
+
+    # Then its copies are known
+    assert ends(world.deliver(write("a"))) == ["duplicate"]
+
+
+def test_ids_beside_one_that_is_gone_meanwhile_are_evicted():
+    table = memory_table()
+    drive(DeduplicationStore(table, ToldClock()).add("e", dict.fromkeys("abc", bytes(16))))
+    overtaken = disturbed(table, lambda: table.transact("e", [Operation.delete("ID-T-a")]))
+
+    assert drive(DeduplicationStore(overtaken).evict("e", NOW)) == 2
+    assert rows(table) == {}
 
 
 # The sweeper finishes messages whose worker died, when they are not redelivered.

@@ -450,7 +450,7 @@ def test_a_letter_changes_nothing_of_a_state_that_is_too_large_once_it_is_upcast
     worker(table, new).process(*rang("c"))
 
     assert ends(refused) == ["handler_error"]
-    assert after == {**before, **{name: after[name] for name in ("Letters", "LettersUndated")}}
+    assert after == {**before, **{name: after[name] for name in ("LastLetter", "Letters", "LettersUndated")}}
     assert [json.loads(each.after)["rings"] for each in stored(table, "Bell", "east")] == [1, 2, 3]
     assert drive(check_table(table)).faults == []
 

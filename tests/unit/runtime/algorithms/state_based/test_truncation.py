@@ -24,7 +24,7 @@ from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.versions import limits
 from runtime.versions.dead_letter_rows import LetterState
 from runtime.versions.stream import summaries
-from tests.unit.runtime.accidents import At, CrashError, crash
+from tests.unit.runtime.accidents import At, CrashError, crash, disturbed, lose_answer
 from tests.unit.runtime.diary import SKY, delivery, misbehave, ponder, write
 from tests.unit.runtime.indexes import check_index, index_of
 from tests.unit.runtime.patience import PATIENCE
@@ -395,7 +395,8 @@ def test_letters_can_be_given_up_by_their_age_and_their_message_stays_refused(mo
     assert (younger.letters, younger.held) == (0, HeldBy.LETTER)
     planned = cut(table, dry_run=True, give_up_letters_older_than=20 * DAY)
     assert contents(table) == before
-    found = cut(table, give_up_letters_older_than=20 * DAY)
+    unanswered = disturbed(table, lose_answer, numbers=[1, 2], after=True)
+    found = cut(unanswered, give_up_letters_older_than=20 * DAY)
 
     assert found == planned
     assert (found.letters, found.versions, found.held) == (1, 9, None)
@@ -460,6 +461,17 @@ def test_after_any_crash_the_stream_can_be_read_and_running_again_finishes(long_
         # Truncating again leaves exactly what a truncation without a crash leaves.
         by(crashed, RULES)
         assert rows(crashed) == rows(truncated)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("numbers", [[1], [2], [1, 2, 3]])
+def test_what_is_told_is_what_all_attempts_have_cut(long_stream, truncated, numbers, after):
+    table = copy_of(long_stream)
+
+    told = by(disturbed(table, lose_answer, numbers=numbers, after=after), RULES)
+
+    assert told == by(copy_of(long_stream), RULES, dry_run=True)
+    assert rows(table) == rows(truncated)
 
 
 # A dry run tells exactly what a run does: versions, rows and bytes, and what of each stream is held.

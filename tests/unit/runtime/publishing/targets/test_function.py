@@ -14,7 +14,7 @@ from runtime.errors import PermanentError, TargetError, TransientError, UsageErr
 from runtime.publishing import DeliverySettings, OutgoingMessage
 from runtime.publishing.last_hop import DeliveryKey, TableKeys, unended
 from runtime.publishing.publisher import Promise, PublishOptions
-from runtime.publishing.records import Publications
+from runtime.publishing.records import Publications, SliceClaim
 from tests.support.done_batches import BATCH, TABLE, outcome, output
 
 AT_MOST_ONCE = DeliverySettings()
@@ -270,3 +270,19 @@ def test_one_that_is_told_to_stop_ends_what_it_is_sending(make):
 
     assert results(batch.publish(TO, send=mailbox.send)) == {"sent": 4}
     assert sorted(mailbox.sent) == sorted(batch.ids)
+
+
+def test_a_slice_is_not_resumed_when_its_keys_may_have_expired(make, monkeypatch):
+    batch, mailbox = make(1, 2), Mailbox()
+    to = {"send": mailbox.send, "settings": DeliverySettings(ttl={"17": timedelta(microseconds=1)})}
+
+    async def die(*_: object) -> None:
+        raise SystemError("killed before the position is noted")
+
+    with monkeypatch.context() as killed:
+        killed.setattr(SliceClaim, "note", die)
+        with pytest.raises(SystemError):
+            batch.publish(TO, **to)
+    with pytest.raises(UsageError, match="could send outputs twice"):
+        batch.publish(TO, PublishOptions(slices=3, take_over=True), **to)
+    assert mailbox.sent == ["g0-0", "g0-1"]

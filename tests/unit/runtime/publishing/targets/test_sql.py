@@ -19,6 +19,7 @@ from runtime.errors import TargetError, TargetUnavailableError, UsageError
 from runtime.publishing.publisher import PublishOptions, SliceName, TargetOptions
 from runtime.publishing.records import PARTITION, SLICE, rows_of
 from runtime.publishing.targets.choice import open_target
+from runtime.publishing.targets.sql import SqlitePublisher
 from tests.publishing.servers import postgres_server
 from tests.support.done_batches import outcome, output
 from tests.unit.runtime.publishing import conftest
@@ -146,6 +147,41 @@ def test_a_transaction_of_the_same_slice_waits_and_then_finds_the_marker(postgre
             return await waiting
 
     assert not asyncio.run(both())
+
+
+@pytest.mark.thorough
+def test_a_database_that_answers_no_more_is_unavailable(postgres):
+    target = open_target(postgres.url, TargetOptions(timeout=timedelta(seconds=1)))
+
+    async def waits():
+        await target.prepare([])
+        async with AsyncExitStack() as stack:
+            first, second = target.publisher(), target.publisher()
+            for each in (first, second):
+                stack.push_async_callback(each.close)
+            assert await first.open(SliceName("p", 0))
+            with pytest.raises(TargetUnavailableError, match="did not answer within 1 s"):
+                await second.open(SliceName("p", 0))  # waits for the first one
+            await first.roll_back()
+            assert await second.open(SliceName("p", 0))
+
+    asyncio.run(waits())
+
+
+def test_a_row_that_an_attempt_was_refused_and_the_next_one_sends_is_no_letter(batch, sqlite, monkeypatch):
+    sqlite.query(TABLE + "CHECK (business_id <> 'g1'))")
+
+    async def die(_: object) -> None:
+        raise SystemError("killed before the commit")
+
+    with monkeypatch.context() as killed:
+        killed.setattr(SqlitePublisher, "commit", die)
+        with pytest.raises(SystemError):
+            batch.publish(sqlite.url)
+    sqlite.query('DROP TABLE "Hit"')
+
+    assert batch.publish(sqlite.url, PublishOptions(slices=3, take_over=True)).refused == []
+    assert sqlite.ids("Hit", "Missed") == sorted(batch.ids)
 
 
 BODY = "body TEXT, sequence INTEGER, enqueued_at TEXT, headers TEXT, batch_id TEXT"
