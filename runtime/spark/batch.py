@@ -100,10 +100,7 @@ class Batch:
             )
             if opened.given is not None:
                 options.step(f"Reading the {opened.given.name}")
-            if options.keep_large is not None:
-                batch_id = batch_id or new_batch_id()
-                options.step("Keeping what is too large")
-                keep_large(opened.rows, options.limits, absolute_folder(options.keep_large), batch_id)
+            large = options.keep_large and absolute_folder(options.keep_large)
             log = normalise(opened.rows, options.source, options.limits)
             types, partitions = options.types_of(self.app), partitions_of(self.spark, options)
             # Planning in Java uses one core, and dominates the time of a small log.
@@ -114,6 +111,9 @@ class Batch:
             begun = rounds.begin(batch_id, str(what))
             if begun.is_finished:
                 return rounds.result(begun, begun)
+            if large:  # after the ledger has accepted id and input, so no other batch's are replaced
+                options.step("Keeping what is too large")
+                keep_large(opened.rows, options.limits, large, begun.batch_id)
             job = replace(rounds.job(begun), types=types)
             ended = rounds.end(begun, Work(planned.result(), job.fold), what.messages)
             return rounds.result(begun, ended)

@@ -61,7 +61,7 @@ MERGED_UP_TO = 4 * 2**30
 _LOOKED_AT, _LINKS = 1024, 64  # outcomes that are read for links to producers, and the maximum of links
 _MANIFEST = "_files"
 _GATHERED = "_gathered"
-_PATTERN = "*?[]{}"
+_PATTERN = "*?[]{}\\"
 
 
 @dataclass(frozen=True)

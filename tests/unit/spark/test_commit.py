@@ -176,6 +176,12 @@ def test_a_path_is_taken_as_it_stands_and_begins_in_the_working_directory(tmp_pa
             assert (folder.path, folder.is_local, folder.moves_whole) == (str(tmp_path / name), True, True)
 
 
+@pytest.mark.parametrize("sign", [*"*?[]{}\\"])
+def test_a_folder_that_spark_takes_for_a_pattern_is_refused(sign):
+    with pytest.raises(UsageError, match="in its name are a pattern"):
+        absolute_folder(f"out{sign}x")
+
+
 @pytest.mark.parametrize(
     ("url", "asked"),
     [
