@@ -182,7 +182,6 @@ truncate ON --policy set --keep-last 1 --take-over => 2 omit --take-over
 show ON ShootingRange GAME --prefix z              => 2 omit BUSINESS_ID or --prefix
 show ON ShootingRange --master local[2]            => 2 --log-file need --stats
 truncate ON --policy list --only ids               => 2 --policy cleans nothing up: omit --only
-truncate ON --documents docs --only documents --older-than 9d => 2 omit them with --only documents
 show ON --quick                                    => 2 --quick needs --stats
 truncate ON --policy set                           => 2 --older-than AGE or --keep-last N, or --hold
 truncate ON --policy set --older-than 3h           => 2 Versions younger than 24h are kept
