@@ -70,6 +70,7 @@ CANNOT_BEGIN = """
 --table my-table                 => 2 it must be 3 to 63 ASCII letters and digits
 --table gmes --must-exist        => 1 There is no table gmes in sqlite:///store.db.
 --out log.jsonl                  => 1 Outcomes cannot be written to log.jsonl:
+--out log.jsonl/a:b              => 1 Outcomes cannot be written to log.jsonl/a:b
 --out 'out*'                     => 2 in its name are a pattern
 --master nonsense                => 2 'nonsense' is not a Spark master: use local[*]
 --remote host:15002              => 2 'host:15002' is not a Spark Connect URL: use sc://HOST:PORT
