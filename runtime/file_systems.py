@@ -20,6 +20,11 @@ from uuid import uuid4
 from runtime.errors import UsageError
 
 
+def is_url(folder: str) -> bool:
+    """Return whether a folder is given by a URL. A path on disk may contain colons."""
+    return "://" in folder or folder.startswith("file:")
+
+
 def path_and_options(url: str) -> tuple[str, str]:
     """Split the URL of a folder before its `?` into path and options. A path on disk has no options."""
     path, mark, options = url.partition("?") if "://" in url else (url, "", "")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runtime.clock import to_datetime
 from runtime.errors import OutcomesMissingError
-from runtime.file_systems import Folder, open_folder, path_and_options
+from runtime.file_systems import Folder, is_url, open_folder, path_and_options
 from runtime.ledger.batch import HELD_BACK_MARKER
 from runtime.messages.envelope import canonical
 from runtime.messages.outcome import Reason, Status
@@ -91,7 +91,7 @@ class OutcomeFiles:
         of Arrow if the folder cannot be read.
         """
         path, options = path_and_options(out)
-        folder = open_folder(path.rstrip("/") + options if ":" in out else str(Path(out).absolute()))
+        folder = open_folder(path.rstrip("/") + options if is_url(out) else str(Path(out).absolute()))
         folders = [folder] if _id(folder) else [folder.sub(name) for name in folder.names()]
         batches = [each for each in folders if _id(each) and batch_id in (None, _id(each))]
         held_back = [_id(batch) for batch in batches if HELD_BACK_MARKER in batch.sizes()]

@@ -14,10 +14,7 @@ _MISSING = (
 )
 _OWNER_ONLY = 0o077  # files of commands, such as outcomes and exports, are readable by their user only
 
-_TYPED_IN = (
-    "Warning: the command line contains a secret, visible in the process list and the shell history. Put it into an "
-    "environment variable, and write {}env:NAME."
-)
+_TYPED_IN = "Warning: the command line contains a secret, visible in the process list and the shell history."
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -36,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     remember(arguments)
     os.umask(os.umask(_OWNER_ONLY) | _OWNER_ONLY)
     option = holds_secret()
-    if option:
-        Screen().note(_TYPED_IN.format(f"{option} NAME=" if option == "--header" else f"{option} "))
+    if option is not None:
+        instead = f" Put it into an environment variable, and write {option}env:NAME." if option else ""
+        Screen().note(f"{_TYPED_IN}{instead}")
     with answered():
         application(args=None if arguments is None else list(arguments), prog_name="consistent")

@@ -36,7 +36,11 @@ if TYPE_CHECKING:
 
 
 _given: ContextVar[Sequence[str] | None] = ContextVar("arguments", default=None)
-_STORES = ("--store", "--auxiliary-store", "--publish", "--to", "--keys", "--header")
+_REFERABLE = {
+    "--store", "--auxiliary-store", "--publish", "--to", "--keys", "--header", "--messages", "--source", "--from",
+    "--documents", "--dead-letter-queue", "--schema-registry",
+}  # fmt: skip
+"""The options whose value may be `env:NAME`."""
 
 
 def remember(arguments: Sequence[str] | None) -> None:
@@ -44,15 +48,18 @@ def remember(arguments: Sequence[str] | None) -> None:
     _given.set(list(sys.argv[1:] if arguments is None else arguments))
 
 
-def holds_secret() -> str:
-    """Return the last option at or before the first typed secret, or "an argument". Without a secret, return ""."""
-    option = "an argument"
+def holds_secret() -> str | None:
+    """Return the beginning of the option to write instead of the first typed secret, such as `--to `.
+
+    Without a secret, return `None`. Return "" for a secret in an argument, or in an option that takes no `env:NAME`.
+    """
+    before = ""
     for word in _given.get() or ():
-        if word.startswith("--"):
-            option = word.partition("=")[0]
         if is_secret(word):
-            return option
-    return ""
+            option = word.partition("=")[0] if word.startswith("--") else before
+            return f"{option} {'NAME=' * (option == '--header')}" if option in _REFERABLE else ""
+        before = word
+    return None
 
 
 def command_with(option: str, value: str) -> str:
@@ -91,7 +98,7 @@ def _shown(word: str) -> str:
     if not is_secret(word):
         return word
     option, equals, _ = word.partition("=")
-    return f"{option}=..." if equals and option in _STORES else "..."
+    return f"{option}=..." if equals and option in _REFERABLE else "..."
 
 
 def counts_text(counts: Mapping[str, int]) -> str:

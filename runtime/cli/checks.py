@@ -18,6 +18,7 @@ from handlers import App, Handler, HandlersError
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.failures import NotPossibleError
 from runtime.errors import AppNotFoundError, LogError, UsageError
+from runtime.file_systems import is_url
 from runtime.ledger.ledger import Ledger, check_id
 from runtime.ledger.settings import open_current
 from runtime.messages.records import AS_JSON, Decoding
@@ -137,7 +138,7 @@ def _raised(name: str, error: BaseException) -> str:
 
 def check_folder(path: str, master: str, what: str = "Outcomes", option: str = "--out") -> None:
     """Raise `NotPossibleError` if a local folder cannot be written to. `what` and `option` name it in the message."""
-    if ":" in path or not master.startswith("local"):
+    if is_url(path) or not master.startswith("local"):
         return
     folder = Path(path).absolute()
     there = next(each for each in (folder, *folder.parents) if each.exists())
@@ -193,7 +194,7 @@ def check_source(
     if not Path(folder).is_dir():
         raise LogError(f"There is no folder {folder}: --source must be the folder that receives the files.")
     for option, other in written.items():
-        if ":" not in other and Path(other).resolve().is_relative_to(Path(folder).resolve()):
+        if not is_url(other) and Path(other).resolve().is_relative_to(Path(folder).resolve()):
             raise LogError(
                 f"{option} {other} is inside --source {folder}, whose files are all read as messages: use another "
                 f"{option}."

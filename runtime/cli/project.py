@@ -317,9 +317,8 @@ class Command(TyperCommand):
     @staticmethod
     def counts(option: Declared, given: Mapping[str, Any]) -> bool:
         """Return whether the file's value of an option applies, if the options `given` are on the command line."""
-        # A policy contains only the typed rules; those of the file are for single truncations of versions.
-        has_own_rules = given.get("policy") is not None or given.get("only") == "documents"
-        is_of_truncation = option.group == "truncate" and has_own_rules
+        # A policy contains only the typed rules; those of the file are for single truncations.
+        is_of_truncation = option.group == "truncate" and given.get("policy") is not None
         replaces_log = option.name == "messages" and given.get("unfinished") is not None
         return not (is_of_truncation or replaces_log)
 

@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from runtime.errors import BatchRefusedError, UsageError
-from runtime.file_systems import Folder, open_folder, path_and_options, within
+from runtime.file_systems import Folder, is_url, open_folder, path_and_options, within
 from runtime.ledger.batch import HELD_BACK_MARKER
 from runtime.ledger.ledger import MARK, BatchRecord, mark_of, mark_prefix
 from runtime.spark.worker.outcomes import STORED_OUTCOME, SUFFIX, OutcomeFile, rows_of
@@ -316,7 +316,7 @@ def absolute_folder(folder: str | PathLike[str]) -> str:
         raise UsageError(
             f"The folder {folder} cannot be written to: to Spark, {signs} in its name are a pattern. Rename it."
         )
-    if "://" not in folder and not folder.startswith("file:"):
+    if not is_url(folder):
         return str(Path(folder).absolute())
     url = path.rstrip("/") + options
     open_folder(url)

@@ -391,8 +391,6 @@ def truncate(
         return
     states = require_table(states)
     kinds = _kinds(states, choices, options, only_)
-    if only_ == "documents" and choices != TruncationChoices(dry_run=dry_run):
-        raise UsageError("The rules are for versions: omit them with --only documents.")
     if kinds == ["ids"]:
         found, said = _forget(states, app, options.algorithm, choices, others=others, scan=spark, yes=yes)
         screen.put({"dry_run": dry_run, "ids": found}, said)

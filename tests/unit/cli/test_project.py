@@ -91,17 +91,13 @@ def test_paths_count_from_the_folder_of_the_file(project, tmp_path, monkeypatch)
     assert found["publish.winners.to"][0] == f"sqlite:///{tmp_path}/published.db"
 
 
-def test_rules_of_the_file_are_for_truncations_only_not_for_policies_and_documents(
-    consistent, store, tmp_path
-):
+def test_rules_of_the_file_are_for_truncations_only_not_for_policies(consistent, store, tmp_path):
     text = f'store = "{store}"\ntable = "games"\n[truncate]\nolder-than = "30d"\n'
     (tmp_path / "consistent.toml").write_text(text)
 
     policy = consistent("truncate", "--policy", "set", "--hold", "--json").document
-    sweep = consistent("truncate", "--documents", "docs", "--only", "documents", "--yes")
 
     assert (policy["hold"], policy["older_than_seconds"]) == (True, None)
-    assert (sweep.code, sweep.err) == (0, "")
 
 
 def test_the_only_target_is_the_default_and_several_must_be_selected(project, consistent, tmp_path):

@@ -134,6 +134,12 @@ def test_outcomes_are_read_from_another_file_system(consistent, out, monkeypatch
     assert consistent("outcomes", "--out", f"{url}/batch_id=first", "--id", "m1").code == 0
 
 
+def test_a_folder_may_have_a_colon_in_its_name(consistent, tmp_path):
+    write(tmp_path / "env:NAME", "b", 0, processed(1))
+
+    assert consistent("outcomes", "--out", "env:NAME", "--json").document["counts"][0]["count"] == 1
+
+
 def test_a_round_counts_once_its_last_mark_is_written(consistent, out):
     mark = out / "batch_id=second" / "round=0" / "_batch-token-digest"
     being_copied = mark.rename(f"{mark}-unfinished")

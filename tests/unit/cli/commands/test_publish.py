@@ -283,6 +283,20 @@ def test_the_command_that_resumes_shows_no_password_and_no_header():
     typed, is_warned_of = command_with("--batch-id", "b1"), holds_secret()
     remember(["run", "--publish", "env:TARGET", "--header", "Authorization=env:TOKEN"])
 
-    assert (typed, is_warned_of) == ("consistent run --publish ... --header ... --batch-id b1", "--publish")
-    assert not holds_secret()
+    assert (typed, is_warned_of) == ("consistent run --publish ... --header ... --batch-id b1", "--publish ")
+    assert holds_secret() is None
     assert command_with("--batch-id", "b1").count("env:") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        ("--header Authorization=hunter2", "--header NAME="),
+        ("--messages=kafka://me:hunter2@host/t", "--messages "),
+        ("--out s3://me:hunter2@bucket", ""),
+        ("--cascade kafka://me:hunter2@host/t", ""),
+    ],
+)
+def test_a_reference_is_recommended_only_for_an_option_that_takes_one(words, instead):
+    remember(["run", "--store", "x", *words.split()])
+    assert holds_secret() == instead
