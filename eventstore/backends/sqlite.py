@@ -59,9 +59,8 @@ class SqliteConnection(sqlite3.Connection):
         self.statement = self.cursor()
         self.packer = row_format.packer()
         self.dictionaries: dict[str, Dictionaries] = {}
-        self.checked: set[tuple[str, int]] = (
-            set()
-        )  # tables and dictionaries that this transaction has checked
+        # The tables and dictionaries that this transaction has checked.
+        self.checked: set[tuple[str, int]] = set()
         self.etags = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
 
     def roll_back(self) -> None:
