@@ -239,8 +239,8 @@ class Ledger:
     ) -> BatchRecord:
         """Begin a batch, or return its record if it was begun with the same input. Costs two or three requests.
 
-        `input_` describes log, app and options. `out` is the output folder, which may change until a round is
-        committed. Stores the settings that `demands` requires.
+        `input_` describes log, app and options. `out` is the output folder. Before a round is committed, it may differ
+        from that of the record: `begin_again` changes it. Stores the settings that `demands` requires.
 
         Raises `BatchRefusedError` if the id is invalid, was abandoned, or was begun with other input or another folder,
         or if the table has another algorithm. Raises `UsageError` if the table does not meet the demands, and
@@ -257,7 +257,7 @@ class Ledger:
             except RowExistsError as error:
                 existing = await self.find(batch_id)
                 if existing is not None:
-                    return await self._resumed(existing, asked)
+                    return _resumed(existing, asked)
                 await tries.pause(error)
             except RowChangedError as error:
                 await tries.pause(error)
@@ -276,17 +276,6 @@ class Ledger:
                 operations.append(settings.operation())
         etag, *_ = await self._table.transact(PARTITION, operations)
         return replace(record, etag=etag)
-
-    async def _resumed(self, existing: BatchRecord, asked: BatchRecord) -> BatchRecord:
-        _check_folder(existing, asked.out)
-        if existing.input != asked.input:
-            raise BatchRefusedError(
-                f"Batch {existing.batch_id} was begun with other input: {existing.input}. Now it is: {asked.input}. "
-                f"Use another batch id for this input."
-            )
-        if existing.out == asked.out:
-            return existing
-        return await self._update(existing, replace(existing, out=asked.out, attempt=""))
 
     async def _counter(self, algorithm: str | None = None) -> Counter:
         """Read the counter and settings in one request. Raises `BatchRefusedError` for a table of another algorithm."""
@@ -351,12 +340,12 @@ class Ledger:
             record, replace(record, rounds=number + 1, counts=total, last_routable=routable, attempt="")
         )
 
-    async def begin_again(self, record: BatchRecord) -> BatchRecord:
-        """Restart a batch: discard its committed rounds, and return the new record.
+    async def begin_again(self, record: BatchRecord, out: str | None = None) -> BatchRecord:
+        """Restart a batch: discard its committed rounds, and return the new record. `out`: by default, as before.
 
         Raises `BatchRefusedError` if another driver has changed the batch.
         """
-        wanted = replace(record, rounds=0, counts={}, last_routable=0, attempt="")
+        wanted = replace(record, out=out or record.out, rounds=0, counts={}, last_routable=0, attempt="")
         return await self._update(record, wanted, exactly=True)
 
     async def publish(self, record: BatchRecord) -> BatchRecord:
@@ -490,6 +479,16 @@ def _check_folder(record: BatchRecord, out: str) -> None:
             f"Batch {record.batch_id} has outcomes in {record.out}: run it again with --batch-id {record.batch_id} "
             f"--out {record.out}."
         )
+
+
+def _resumed(existing: BatchRecord, asked: BatchRecord) -> BatchRecord:
+    _check_folder(existing, asked.out)
+    if existing.input != asked.input:
+        raise BatchRefusedError(
+            f"Batch {existing.batch_id} was begun with other input: {existing.input}. Now it is: {asked.input}. "
+            f"Use another batch id for this input."
+        )
+    return existing
 
 
 def _taken(record: BatchRecord) -> BatchRefusedError:

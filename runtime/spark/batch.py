@@ -38,7 +38,7 @@ from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.ledger.settings import TableDemands
 from runtime.messages.outcome import VARYING, DeadLetters, Status
 from runtime.options import given
-from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, check_unused, marks_last
+from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, check_unused
 from runtime.spark.logs.normalise import keep_large, normalise, route
 from runtime.spark.logs.read import Log, describe_input, is_kafka, open_log
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings, planned_once
@@ -252,8 +252,11 @@ class Rounds:
         """Begin or resume a batch as `begin` does, without checks: first call `check_table` and `check_place`."""
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
         algorithm, demands = self.options.described_algorithm(), self._demands()
-        begin = self.ledger.begin(batch_id, input_, self.out, algorithm, demands)
-        return self.connection.run(begin)
+        record = self.connection.run(self.ledger.begin(batch_id, input_, self.out, algorithm, demands))
+        if record.out == self.out:
+            return record
+        # The folder changes last: until then, the ledger knows where something may be left.
+        return self.connection.run(self.ledger.begin_again(self._begin_again(record), self.out))
 
     def end(self, record: BatchRecord, first: Work, messages: int | None = None) -> BatchRecord:
         """Run uncommitted rounds, then publish. `first`: the work of round 0. `messages`: its message count or None."""
@@ -305,14 +308,21 @@ class Rounds:
                 f"recreate them: restore the files, and run the batch again with its id; or abandon it."
             )
         self.options.step(f"Outcomes in {damaged} were deleted or changed: running all rounds again")
-        # Revoked and listed before the restart: afterwards, another driver may commit the rounds again.
-        folders.revoke()
-        files = folders.in_place()
-        record = self.connection.run(self.ledger.begin_again(record))
-        for folder, names in files:
-            for name in marks_last(names):
-                folder.delete_file(name)
-            folder.delete_if_empty()
+        return self._begin_again(record)
+
+    def _begin_again(self, record: BatchRecord) -> BatchRecord:
+        """Restart a batch in the ledger, and delete what it has in its folder. Return the record."""
+        folders = self._folders(record)
+        try:
+            # Revoked and listed before the restart: afterwards, another driver may commit the rounds again.
+            folders.revoke()
+            files = folders.in_place()
+            record = self.connection.run(self.ledger.begin_again(record))
+            folders.remove(files)
+        except OSError as error:
+            raise BatchFailedError(
+                f"Outcomes in {record.out} cannot be deleted: {error}. {self._how_to_resume(record)}"
+            ) from error
         return record
 
     def _has_next(self, record: BatchRecord) -> bool:

@@ -155,6 +155,15 @@ class BatchFolders:
             (each, names) for each in folders if self._is_ours(names := each.sizes(), marked=each is last)
         ]
 
+    def remove(self, files: Iterable[tuple[Folder, Iterable[str]]]) -> None:
+        """Delete files that `in_place` has returned, and the marker of `hold_back`."""
+        for folder, names in files:
+            for name in _marks_last(names):
+                folder.delete_file(name)
+            folder.delete_if_empty()
+        self.release()
+        open_folder(self._batch()).delete_if_empty()
+
     def _is_ours(self, names: Iterable[str], *, marked: bool = True) -> bool:
         """Return whether all marks are of this batch, and, if `marked`, there is one."""
         marks = [name for name in names if name.startswith(MARK)]
@@ -243,7 +252,7 @@ def _move(
             with suppress(FileNotFoundError):  # another driver moves the same files
                 source.move_file(name, gathered)
         _check_whole(source, gathered.sizes(), sizes)
-        for name in marks_last(there.keys() - sizes.keys()):  # left by another attempt
+        for name in _marks_last(there.keys() - sizes.keys()):  # left by another attempt
             target.delete_file(name)
         gathered.touch(mark)
         gathered.flush(mark)
@@ -275,7 +284,7 @@ def _copy(
     target.delete_file(unfinished)
 
 
-def marks_last(names: Iterable[str]) -> list[str]:
+def _marks_last(names: Iterable[str]) -> list[str]:
     """Sort names of files for deletion. Without its mark, a round is not known as that of the batch."""
     return sorted(names, key=lambda name: name.startswith(MARK))
 

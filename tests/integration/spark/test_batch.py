@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -17,10 +18,11 @@ from handlers.draws import Seed
 from runtime.archives.tables import export_table, import_table
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.clock import system_clock
-from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
+from runtime.errors import BatchFailedError, BatchHeldBackError, BatchRefusedError, UsageError
 from runtime.ledger.ledger import Ledger
 from runtime.spark import verify
 from runtime.spark.batch import Batch
+from runtime.spark.commit import BatchFolders
 from runtime.spark.worker.connection import open_table
 from tests.integration.spark.conftest import NIGHT, Place
 from tests.support.faults import CountCalls
@@ -319,6 +321,23 @@ def test_an_id_that_was_pruned_needs_another_folder_and_gives_the_outputs_as_dup
     again = place.run(log, batch_id="night", out=str(place.folder / "elsewhere"))
     assert {row.status for row in again.collect()} == {"duplicate"}
     assert published(again) == published(first)
+
+
+def test_a_batch_that_takes_another_folder_leaves_nothing_in_the_one_before(place):
+    # Given a batch that is held back with its outcomes in place, and a driver that dies after it has revoked them
+    log = write_lines(place.folder / "log.jsonl", [start(1, 5), "this is no message"])
+    with pytest.raises(BatchHeldBackError):
+        place.run(log, batch_id="night", max_dead_letters="0")
+    elsewhere = str(place.folder / "elsewhere")
+    with (
+        patch.object(BatchFolders, "remove", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        place.run(log, batch_id="night", out=elsewhere)
+
+    # When it goes on in another folder, then only that one has outcomes
+    assert place.run(log, batch_id="night", out=elsewhere).count() == 2
+    assert list(Path(place.out).glob("batch_id=*")) == list(Path(place.out).glob("_staging/*")) == []
 
 
 def test_a_batch_that_stops_leaves_nothing_in_place_and_no_staging_once_it_is_resumed(place):

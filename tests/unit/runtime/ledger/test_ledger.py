@@ -137,8 +137,10 @@ def test_a_batch_is_refused_that_was_begun_otherwise(driver: Driver, step, begin
 def test_a_batch_without_a_committed_round_takes_another_folder_and_is_undecided(driver: Driver):
     driver.decide(driver.begin(), "first")
 
-    moved = driver.begin(out="/elsewhere")
+    begun = driver.begin(out="/elsewhere")
+    moved = drive(driver.ledger.begin_again(begun, "/elsewhere"))
 
+    assert begun.out == OUT
     assert (moved.out, moved.rounds, moved.attempt) == ("/elsewhere", 0, "")
 
 
