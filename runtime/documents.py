@@ -413,7 +413,8 @@ class DocumentSweep:
         """Give up attempts that did not commit, and delete their documents.
 
         Skips attempts of open batches, and attempts without a batch that are younger than `older_than`.
-        Costs one request for every 1,000 objects that have a marker, two per object, and one per deleted document.
+        Costs one request for every 1,000 objects that have a marker, two per object, and one per document of the
+        attempts given up.
         """
         latest, past = cut_off(self.clock, older_than), cut_off(self.clock, FORGET_AFTER)
         retries, done, left = self.retries.beside(self.table), Counter[str](), Counter[str]()
@@ -428,37 +429,42 @@ class DocumentSweep:
         """Sweep one object. Return the numbers of skipped attempts by reason: `open`, `young` or `given_up`.
 
         Gives up attempts of ended batches, and attempts without a batch that were registered at `latest` or before.
-        Deletes attempts given up at `past` or before, and the object's marker if no attempts remain. Both times are in
-        microseconds since 1970 UTC. Adds the numbers of attempts given up and of documents deleted to `done`, which a
-        retry for the same object does not reset.
+        Deletes the documents of all attempts given up, those given up at `past` or before, and the object's marker if
+        no attempts remain. Both times are in microseconds since 1970 UTC. Adds the numbers of attempts given up and of
+        documents deleted to `done`, which a retry for the same object does not reset.
         """
         marker = await self.table.get(key, MARKER)
         left, is_left = Counter[str](), False
         for registration in await registrations_of(self.table, key):
             if self._is_dead(registration, latest):
-                done["documents"] += await self.clean_up(registration)
-                done["attempts"] += 1
+                await self.clean_up(registration, done)
                 is_left = True
-            elif registration.given_up_at is not None and registration.given_up_at <= past:
-                if self.only_look:
-                    done["documents"] += len(registration.names)
-                    continue
-                done["documents"] += await delete(self.store, registration)
-                await take_out(self.table, registration)
-            else:
+            elif registration.given_up_at is None:
                 is_open = registration.batch is not None and registration.batch.number is not None
-                why = "open" if is_open else "young"
-                left[why if registration.given_up_at is None else "given_up"] += 1
+                left["open" if is_open else "young"] += 1
+            else:
+                is_past = registration.given_up_at <= past
+                if not is_past:
+                    left["given_up"] += 1
+                if not self.only_look:
+                    # Whatever gave the attempt up may have died before it deleted the documents.
+                    done["documents"] += await delete(self.store, registration)
+                    if is_past:
+                        await take_out(self.table, registration)
+                elif is_past:
+                    done["documents"] += len(registration.names)
         if marker is not None and not is_left and not left and not self.only_look:
             # The deletion is conditional, because an attempt may have registered since the read.
             await _write(self.table, key, Operation.delete(MARKER, marker.etag))
         return left
 
-    async def clean_up(self, registration: Registration) -> int:
-        """Give up an attempt and delete its documents. Return how many existed. In a dry run, only count documents."""
-        if self.only_look:
-            return len(registration.names)
-        return await delete(self.store, await give_up(self.table, registration, self.clock()))
+    async def clean_up(self, registration: Registration, done: Counter[str]) -> None:
+        """Give up an attempt and delete its documents, and count both in `done`. In a dry run, only count them."""
+        given_up = None if self.only_look else await give_up(self.table, registration, self.clock())
+        done["attempts"] += 1
+        done["documents"] += (
+            len(registration.names) if given_up is None else await delete(self.store, given_up)
+        )
 
     def _is_dead(self, registration: Registration, latest: int) -> bool:
         if registration.given_up_at is not None:

@@ -237,6 +237,8 @@ def read_row(bounds: Sequence[str], row: StoredRow, decode: Decode = unpack) -> 
 FEWEST_SAMPLES = 32
 MOST_DICTIONARIES = 250
 MARK = b"\xc1"  # no msgpack begins with this byte
+MARK_BYTES = 5  # the mark and the number of a dictionary: a byte below 255, else this and three bytes
+_WIDE = 255
 _MOST_SAMPLES = 64
 _GRAM = 6  # the length of the substrings that are counted
 _SHARE = 0.75  # a dictionary contains substrings of at least this share of the samples
@@ -275,6 +277,12 @@ def shared_bytes(samples: Sequence[bytes]) -> bytes:
     return b"".join(stretches)
 
 
+def number_of(small: bytes) -> int:
+    """Return the number of the dictionary with which a small part was compressed."""
+    number = int.from_bytes(small[1:2])
+    return int.from_bytes(small[2:MARK_BYTES]) if number == _WIDE else number
+
+
 class Dictionary:
     """A zstandard dictionary and its compressor. `size` is the mean compressed size of its samples, in bytes."""
 
@@ -283,7 +291,7 @@ class Dictionary:
         self.kind = kind
         self.shared = shared
         self.size = size
-        self.mark = MARK + bytes([number])
+        self.mark = MARK + (bytes([number]) if number < _WIDE else (_WIDE << 24 | number).to_bytes(4))
         data = zstandard.ZstdCompressionDict(shared, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
         parameters = zstandard.ZstdCompressionParameters.from_level(
             _LEVEL, format=_FORMAT, write_content_size=0, write_checksum=1, write_dict_id=0
@@ -308,7 +316,7 @@ class Dictionary:
 
     def decompress(self, compressed: bytes) -> bytes:
         """Decompress a part that `compress` has shortened. Raises `ZstdError` if the part is corrupt."""
-        return self._decompress(compressed[2:], max_output_size=_MAX_BYTES)
+        return self._decompress(compressed[len(self.mark) :], max_output_size=_MAX_BYTES)
 
     def is_stale(self, compressed: Sequence[bytes]) -> bool:
         """Return whether rows compress much worse than the samples did, so that a new dictionary is needed."""
@@ -336,5 +344,5 @@ class Dictionaries:
         """Decompress the small part of a row. Return a corrupt part unchanged: decoding the row will then fail."""
         if small[:1] == MARK:
             with suppress(LookupError, zstandard.ZstdError):
-                return self.by_number[small[1]].decompress(small)
+                return self.by_number[number_of(small)].decompress(small)
         return small

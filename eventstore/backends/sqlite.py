@@ -59,9 +59,8 @@ class SqliteConnection(sqlite3.Connection):
         self.statement = self.cursor()
         self.packer = row_format.packer()
         self.dictionaries: dict[str, Dictionaries] = {}
-        self.checked: set[tuple[str, int]] = (
-            set()
-        )  # tables and dictionaries that this transaction has checked
+        # The tables and dictionaries that this transaction has checked.
+        self.checked: set[tuple[str, int]] = set()
         self.etags = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
 
     def roll_back(self) -> None:
@@ -301,14 +300,18 @@ class Statements:
 
         self.rows_table = f"{name}_rows"
         self.dictionaries_table = f"{name}_dictionaries"
-        self.dictionaries = f"SELECT number, kind, shared, size FROM {dictionaries} ORDER BY number"
+        self.dictionaries = (
+            f"SELECT number, kind, shared, size FROM {dictionaries} WHERE kind <> '' ORDER BY number"
+        )
         self.add_dictionary = f"INSERT INTO {dictionaries} (number, kind, shared, size) VALUES (?, ?, ?, ?)"
         self.kind_of_dictionary = f"SELECT kind FROM {dictionaries} WHERE number = ?"
+        self.next_dictionary = f"SELECT ifnull(max(number), 0) + 1 FROM {dictionaries}"
         # An emptied dictionary keeps its number, which is never given again.
-        self.empty_unused_dictionaries = (
-            f"UPDATE {dictionaries} SET kind = '', shared = x'', size = 0 WHERE number NOT IN "
-            f"(SELECT DISTINCT instr(?, substr(small, 2, 1)) - 1 FROM {rows} WHERE substr(small, 1, 1) = ?)"
+        self.empty_dictionary = (
+            f"UPDATE {dictionaries} SET kind = '', shared = x'', size = 0 WHERE number = ?"
         )
+        marked = f"substr(small, 1, {row_format.MARK_BYTES})"
+        self.marks = f"SELECT DISTINCT {marked} FROM {rows} WHERE substr(small, 1, 1) = ?"
         self.make_dictionaries = f"CREATE TABLE IF NOT EXISTS {dictionaries} ({_DICTIONARY_COLUMNS})"
         self.make = (
             "CREATE TABLE IF NOT EXISTS eventstore_barrier (id INTEGER PRIMARY KEY, commits INTEGER NOT NULL)",
@@ -317,7 +320,7 @@ class Statements:
             f"PRAGMA user_version={FORMAT}",
         )
         self.get = f"{one}, r.large {joined} k.partition = ? AND k.row = ?"
-        self.find = f"SELECT r.id, r.etag, substr(r.small, 1, 2) {joined} k.partition = ? AND k.row = ?"
+        self.find = f"SELECT r.id, r.etag, {marked} {joined} k.partition = ? AND k.row = ?"
         self.pages: dict[PageKind, str] = {
             "query": f"{one}, r.large {in_range}",
             "scan": f"{both}, r.large {in_partitions}",
@@ -378,7 +381,9 @@ class Changes(row_format.Changes):
             small, large = row_format.pack(connection.packer, properties)
             dictionary = self._table.dictionaries(connection).newest.get(kind_of(*place))
             # The dictionary of a stored row is not empty.
-            if dictionary is not None and (not stored or stored[2] != dictionary.mark):
+            if dictionary is not None and not (
+                stored and stored[2][: len(dictionary.mark)] == dictionary.mark
+            ):
                 dictionary = self._table.checked(connection, dictionary)
             values = etag, written, small if dictionary is None else dictionary.compress(small), large
             if stored:
@@ -428,7 +433,7 @@ class SqliteTable(row_format.SqlTable):
             key, etag, written, small, large = row
             if type(small) is bytes and small[:1] == row_format.MARK:
                 dictionaries = self.dictionaries(connection)
-                if len(small) > 1 and small[1] not in dictionaries.by_number:  # another process has made it
+                if row_format.number_of(small) not in dictionaries.by_number:  # another process has made it
                     dictionaries = self.dictionaries(connection, again=True)
                 yield key, etag, written, dictionaries.plain(small), large
             else:
@@ -551,13 +556,13 @@ class SqliteTable(row_format.SqlTable):
         ):
             return compressed
         dictionaries = self.dictionaries(connection, again=True)  # another process may have trained one
-        newest, number = dictionaries.newest.get(kind), max(dictionaries.by_number, default=0) + 1
-        if number > row_format.MOST_DICTIONARIES or (newest and newest.number) != (
-            dictionary and dictionary.number
-        ):
+        newest = dictionaries.newest.get(kind)
+        is_full = len(dictionaries.by_number) >= row_format.MOST_DICTIONARIES
+        if is_full or (newest and newest.number) != (dictionary and dictionary.number):
             return rows if newest is None else [*map(newest.compress, rows)]
-        made = Dictionary.of(number, kind, rows)
         connection.execute(self.sql.make_dictionaries)
+        (number,) = connection.execute(self.sql.next_dictionary).fetchone()
+        made = Dictionary.of(number, kind, rows)
         connection.execute(self.sql.add_dictionary, (made.number, made.kind, made.shared, made.size))
         dictionaries.add(made)
         return [*map(made.compress, rows)]
@@ -576,9 +581,10 @@ class SqliteTable(row_format.SqlTable):
     async def scrub(self) -> None:
         """Rewrite the database without free pages, empty unused dictionaries, and truncate the write-ahead log."""
         with self._store.writing() as connection:
-            if self.dictionaries(connection, again=True).by_number:
-                values = bytes(range(256)), row_format.MARK
-                connection.execute(self.sql.empty_unused_dictionaries, values)
+            if known := self.dictionaries(connection, again=True).by_number:
+                marks = connection.execute(self.sql.marks, (row_format.MARK,))
+                unused = known.keys() - {row_format.number_of(mark) for (mark,) in marks}
+                connection.executemany(self.sql.empty_dictionary, [(number,) for number in unused])
                 del connection.dictionaries[self.name]
         with self._store.reading() as connection:
             connection.statement.execute("VACUUM")

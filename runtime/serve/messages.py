@@ -18,7 +18,7 @@ import msgspec
 from handlers.draws import Seed
 from runtime.clock import is_in_calendar, to_datetime
 from runtime.errors import MissingExtraError, RuntimeFailure, TargetError, TargetUnavailableError, UsageError
-from runtime.messages.envelope import Envelope
+from runtime.messages.envelope import MAX_LENGTH, Envelope, with_trace
 from runtime.messages.outcome import Outcome
 from runtime.messages.records import AS_JSON, Decode, Decoding, read_record
 from runtime.options import resolved, without_secrets
@@ -206,12 +206,14 @@ def letter_of(outcome: Outcome) -> CommittedOutput:
     why = {"reason": str(outcome.reason or outcome.status), "error": outcome.error or ""}
     message, time = json.loads(envelope.to_json(outcome.handler)), envelope.enqueued_at or 0
     content = f"{envelope.message_id}\0{envelope.type}\0{message['body']}"
+    headers: Mapping[str, str] = {**(envelope.headers or {}), **why}
     if (size := len(json.dumps(message))) > _LARGEST_LETTER:
-        message = {"message_id": envelope.message_id, "type": envelope.type, "omitted_bytes": size}
+        type_ = envelope.type[:MAX_LENGTH]
+        message = {"message_id": envelope.message_id, "type": type_, "omitted_bytes": size}
+        headers = with_trace(why, envelope.headers)
     body = json.dumps({**why, "message": message})
     id_ = Seed(content, handler, business_id).guid_text("dead letter", 0)
     sent_at = to_datetime(time if is_in_calendar(time) else 0)
-    headers = {**(envelope.headers or {}), **why}
     return CommittedOutput(
         id_, "DeadLetter", body, business_id, handler, envelope.sequence or 0, sent_at, headers
     )

@@ -38,7 +38,7 @@ from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.ledger.settings import TableDemands
 from runtime.messages.outcome import VARYING, DeadLetters, Status
 from runtime.options import given
-from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, check_unused
+from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, check_unused, marks_last
 from runtime.spark.logs.normalise import keep_large, normalise, route
 from runtime.spark.logs.read import Log, describe_input, is_kafka, open_log
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings, planned_once
@@ -100,10 +100,7 @@ class Batch:
             )
             if opened.given is not None:
                 options.step(f"Reading the {opened.given.name}")
-            if options.keep_large is not None:
-                batch_id = batch_id or new_batch_id()
-                options.step("Keeping what is too large")
-                keep_large(opened.rows, options.limits, absolute_folder(options.keep_large), batch_id)
+            large = options.keep_large and absolute_folder(options.keep_large)
             log = normalise(opened.rows, options.source, options.limits)
             types, partitions = options.types_of(self.app), partitions_of(self.spark, options)
             # Planning in Java uses one core, and dominates the time of a small log.
@@ -114,6 +111,9 @@ class Batch:
             begun = rounds.begin(batch_id, str(what))
             if begun.is_finished:
                 return rounds.result(begun, begun)
+            if large:  # after the ledger has accepted id and input, so no other batch's are replaced
+                options.step("Keeping what is too large")
+                keep_large(opened.rows, options.limits, large, begun.batch_id)
             job = replace(rounds.job(begun), types=types)
             ended = rounds.end(begun, Work(planned.result(), job.fold), what.messages)
             return rounds.result(begun, ended)
@@ -305,11 +305,12 @@ class Rounds:
                 f"recreate them: restore the files, and run the batch again with its id; or abandon it."
             )
         self.options.step(f"Outcomes in {damaged} were deleted or changed: running all rounds again")
-        # Listed before the restart: afterwards, another driver may commit the rounds again.
-        files = folders.committed()
+        # Revoked and listed before the restart: afterwards, another driver may commit the rounds again.
+        folders.revoke()
+        files = folders.in_place()
         record = self.connection.run(self.ledger.begin_again(record))
         for folder, names in files:
-            for name in names:
+            for name in marks_last(names):
                 folder.delete_file(name)
             folder.delete_if_empty()
         return record
@@ -427,6 +428,7 @@ class Rounds:
         number, folders = record.rounds, self._folders(record)
         try:
             parts = folders.put_in_place()
+            folders.flush(number)
         except OSError as error:
             return self._by_another(record, error)
         counts, routable = totals(parts)
@@ -438,7 +440,6 @@ class Rounds:
                 f"letters, more than {limit}. Nothing is published. Its outcomes are in {record.out}; {self.again}, "
                 f"now with a higher limit, to publish it, or abandon it."
             )
-        folders.flush(number)
         self.options.step(f"Round {number}: recording in the ledger")
         committed = self.connection.run(self.ledger.commit_round(record, number, counts, routable))
         for part in () if is_repeat else parts:

@@ -61,7 +61,7 @@ MERGED_UP_TO = 4 * 2**30
 _LOOKED_AT, _LINKS = 1024, 64  # outcomes that are read for links to producers, and the maximum of links
 _MANIFEST = "_files"
 _GATHERED = "_gathered"
-_PATTERN = "*?[]{}"
+_PATTERN = "*?[]{}\\"
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,9 @@ class BatchFolders:
             return False
         # A file is in the staging folder, gathered for the move, or already in place.
         sizes |= staged.sub(_GATHERED).sizes() | open_folder(self.round(self.record.rounds)).sizes()
-        return all(sizes.get(part.name) == part.size for part in self._decided())
+        with suppress(FileNotFoundError):  # another driver deletes the manifest
+            return all(sizes.get(part.name) == part.size for part in self._decided())
+        return False
 
     def _decided(self) -> Sequence[OutcomeFile]:
         with open_folder(self.staged(self.record.attempt)).read(_MANIFEST) as file:
@@ -126,7 +128,7 @@ class BatchFolders:
         parts = self._decided()
         sizes = {part.name: part.size for part in parts}
         mark, there = mark_of(self.record.token, sizes), target.sizes()
-        if there and (not any(name.startswith(MARK) for name in there) or not self._is_ours(there)):
+        if there and not self._is_ours(there):
             raise of_another(target.path, self.record.batch_id)
         if mark in there:
             return parts
@@ -142,17 +144,23 @@ class BatchFolders:
                 return folder
         return None
 
-    def committed(self) -> list[tuple[Folder, Iterable[str]]]:
-        """Return the folder and file names of each committed round.
+    def in_place(self) -> list[tuple[Folder, Iterable[str]]]:
+        """Return the folder and file names of each committed round, and of the next round.
 
         Leaves out rounds of a different batch with the same id, which another store records or whose record was pruned.
         """
-        folders = [open_folder(self.round(number)) for number in range(self.record.rounds)]
-        return [(folder, names) for folder in folders if self._is_ours(names := folder.sizes())]
+        folders = [open_folder(self.round(number)) for number in range(self.record.rounds + 1)]
+        last = folders[-1]
+        return [
+            (each, names) for each in folders if self._is_ours(names := each.sizes(), marked=each is last)
+        ]
 
-    def _is_ours(self, names: Iterable[str]) -> bool:
-        marks = (name for name in names if name.startswith(MARK))
-        return all(name.startswith(mark_prefix(self.record.token)) for name in marks)
+    def _is_ours(self, names: Iterable[str], *, marked: bool = True) -> bool:
+        """Return whether all marks are of this batch, and, if `marked`, there is one."""
+        marks = [name for name in names if name.startswith(MARK)]
+        return (
+            all(each.startswith(mark_prefix(self.record.token)) for each in marks) and bool(marks) >= marked
+        )
 
     def flush(self, number: int) -> None:
         """Fsync the directory entries of a round, whose files were fsynced when they were written."""
@@ -164,12 +172,18 @@ class BatchFolders:
             open_folder(self.staged(attempt)).delete()
 
     def remove_staging(self) -> None:
+        with suppress(OSError):  # another batch may create its folder concurrently
+            self.revoke()
+            open_folder(within(self.record.out, "_staging")).delete_if_empty()
+
+    def revoke(self) -> None:
+        """Delete all attempts, so that a suspended driver puts none in place later. Raises `OSError` if one is left."""
         folder = open_folder(within(self.record.out, "_staging"))
         ours = re.compile(re.escape(self.record.batch_id) + r"-round-\d+-[0-9a-f]{32}")
-        with suppress(OSError):  # another batch may create its folder concurrently
-            for name in filter(ours.fullmatch, folder.names()):
-                folder.sub(name).delete()
-            folder.delete_if_empty()
+        for attempt in map(folder.sub, filter(ours.fullmatch, folder.names())):
+            attempt.delete()
+            if attempt.exists():
+                raise OSError(f"{attempt.path} cannot be deleted")
 
     def hold_back(self) -> None:
         """Mark the batch as held back (for too many dead letters), in a file that Spark ignores."""
@@ -224,14 +238,13 @@ def _move(
     """
     gathered = source.sub(_GATHERED)
     try:
-        for name in there.keys() - sizes.keys():  # left by another attempt
-            target.delete_file(name)
         gathered.create()
         for name in sizes.keys() - gathered.sizes().keys():
             with suppress(FileNotFoundError):  # another driver moves the same files
                 source.move_file(name, gathered)
-        if sizes.keys() - gathered.sizes().keys():
-            raise FileNotFoundError(f"files of {source.path} are gone")
+        _check_whole(source, gathered.sizes(), sizes)
+        for name in marks_last(there.keys() - sizes.keys()):  # left by another attempt
+            target.delete_file(name)
         gathered.touch(mark)
         gathered.flush(mark)
         gathered.flush()
@@ -250,6 +263,7 @@ def _copy(
 ) -> None:
     """Copy an attempt's files, then create `mark`. Until then, another file marks an unfinished copy. See `_move`."""
     unfinished = f"{mark}-unfinished"
+    _check_whole(source, {**there, **source.sizes()}, sizes)
     target.create()
     target.touch(unfinished)
     for name in there.keys() - {*sizes, unfinished}:
@@ -259,6 +273,21 @@ def _copy(
             source.copy_file(name, target)
     target.touch(mark)
     target.delete_file(unfinished)
+
+
+def marks_last(names: Iterable[str]) -> list[str]:
+    """Sort names of files for deletion. Without its mark, a round is not known as that of the batch."""
+    return sorted(names, key=lambda name: name.startswith(MARK))
+
+
+def _check_whole(source: Folder, found: Mapping[str, int], sizes: Mapping[str, int]) -> None:
+    """Raise `FileNotFoundError` if the manifest of an attempt, or one of its files, is gone. `found`: those that exist.
+
+    An attempt is replaced only after it was revoked or damaged. So if it is whole, files that were listed in the target
+    before this check are not of a later attempt, and may be deleted.
+    """
+    if _MANIFEST not in source.sizes() or not sizes.items() <= found.items():
+        raise FileNotFoundError(f"files of {source.path} are gone")
 
 
 def check_unused(out: str, batch_id: str) -> None:

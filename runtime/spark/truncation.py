@@ -31,6 +31,7 @@ from runtime.ledger.ledger import Ledger
 from runtime.maintenance.policies import NO_RULES, Decision, Policies, PolicyReader, Scope
 from runtime.publishing.records import prune_publications
 from runtime.retries import Pace, RateLimitedTable, RetryPolicy
+from runtime.spark.commit import absolute_folder
 from runtime.spark.scan import FOUND, RANGES_OF_A_CORE, Documents, Task, documents_of, scanned
 from runtime.spark.session import cores_of, failing_as, job_settings
 from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_current
@@ -118,6 +119,8 @@ class TruncationOptions(TruncationChoices):
     def __post_init__(self) -> None:
         if self.export is not None:  # workers have other working directories
             object.__setattr__(self, "export", Path(self.export).absolute())
+        if self.report is not None:
+            absolute_folder(self.report)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ SENTENCES = [
     ("publishing-functions", f"| {DELIVERY.lock_limit // timedelta(milliseconds=1)} |"),
     ("publishing-functions", f"| {DELIVERY.default_ttl // timedelta(seconds=1)} |"),
     ("tables", f"for more than {_READ_ONE_BY_ONE} of 1,000"),
-    ("side-effects", f"up to {limits.MAX_TRANSACTION_DOCUMENTS} documents or {mib(DOCUMENT_BYTES)}"),
+    ("side-effects", f"until it has {limits.MAX_TRANSACTION_DOCUMENTS} documents or {mib(DOCUMENT_BYTES)}"),
     ("side-effects", f"has up to {MAX_DOCUMENTS} documents of up to {mib(MAX_BYTES)} together"),
     ("installation", "installs pydantic, msgpack, msgspec and zstandard"),
 ]  # fmt: skip

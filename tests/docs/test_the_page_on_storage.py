@@ -140,7 +140,8 @@ async def write_all(table: Table) -> None:
     policies = Policies(table, system_clock)
     for scope in (Scope(), Scope("ShootingRange"), Scope("ShootingRange", GAMES[0])):
         await policies.change(scope, hold=True)
-    await policies.set_rules(Scope(), RetentionRules(older_than=90 * DAY, keep_last=1))
+    rules = RetentionRules(older_than=90 * DAY, keep_last=1, acknowledged_after=DAY)
+    await policies.set_rules(Scope(), rules)
     await CleanUpLease(table, system_clock).take("somebody")
     await _publish(table)
 

@@ -25,6 +25,7 @@ from pyspark.sql import Row, SparkSession
 from eventstore import Table, connect, drive
 from handlers import App
 from runtime.batch_options import BatchOptions, TablePlace
+from runtime.errors import BatchFailedError
 from runtime.file_systems import Folder, open_folder, within
 from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.spark.batch import Rounds
@@ -38,7 +39,18 @@ from tests.unit.runtime.worker import ToldClock
 TYPES = ("Heard",)
 ROWS = 7
 """The outcomes of a round, in the two files of a driver."""
-STEPS = ("copy_file", "create", "delete", "delete_file", "flush", "move_file", "move_to", "put", "touch")
+STEPS = (
+    "copy_file",
+    "create",
+    "delete",
+    "delete_file",
+    "flush",
+    "move_file",
+    "move_to",
+    "put",
+    "sizes",
+    "touch",
+)
 COUNTS = {"processed": ROWS, "outputs": 0}
 NO_SPARK = cast("SparkSession", SimpleNamespace(range=lambda *_: _Here()))
 """Its tasks run here."""
@@ -80,7 +92,7 @@ class Driver:
     def commit(self) -> BatchRecord:
         """Commit the round, with what this driver has written or what another one has decided on."""
         record = self.rounds._decide(self.record, self.attempt, self.parts)
-        return self.rounds._commit(record) if record.rounds == 0 else record
+        return self.rounds._commit(record) if record.rounds == self.record.rounds else record
 
     def resume(self) -> BatchRecord:
         """Commit the round as a driver does that goes on with the batch."""
@@ -218,6 +230,30 @@ def overtake(number: int, out: str, steps: Steps) -> None:
     assert done.counts == COUNTS
     assert committed == [visible(out)]
     assert rows_of(out) == ROWS
+
+
+def begin_again_beside(number: int, later: int, out: str, steps: Steps) -> None:
+    """Let a driver begin the batch again amid another one's second round, and sweep up `later` steps after."""
+    Driver(out).commit()
+    slow, fast = Driver(out), Driver(out)
+    published: list[set[str]] = []
+
+    def begin_again() -> None:
+        next(Path(out).glob("batch_id=*/round=0/_batch-*")).unlink()
+        fast.rounds._restart_if_damaged(drive(fast.ledger.get("night")))
+        Driver(out).commit()
+        Driver(out).commit()
+        published.append(visible(out))
+        steps.before(later, fast.folders.remove_staging)
+
+    steps.before(number, begin_again)
+    with suppress(BatchFailedError):
+        slow.commit()
+
+    # Then all that was committed since stays, and nothing is beside it
+    record = drive(slow.ledger.get("night"))
+    assert (record.rounds, BatchFolders(NO_SPARK, record).damaged()) == (2, None)
+    assert published == [visible(out)]
 
 
 def ledger_of(folder: Path, number: int) -> Ledger:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
+from typing import ClassVar
 
 from eventstore import ConcurrencyConflictError, InvalidKeyError, PayloadTooLargeError, Table
 from eventstore.keys import escape
@@ -24,7 +25,7 @@ from handlers.app import HandlerDefinition, settle
 from runtime.algorithms import algorithm as base
 from runtime.algorithms.algorithm import AT_ONCE, Publish, Refusals, decided_before, has_stream, publish_all
 from runtime.algorithms.outbox.entity import Entities, Entity, Entry
-from runtime.algorithms.outbox.stores import DeduplicationStore, EntryTokens, TokenStore, token_of
+from runtime.algorithms.outbox.stores import NEWEST, DeduplicationStore, EntryTokens, TokenStore, token_of
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import UsageError
 from runtime.ledger.batch import FORGOTTEN, HELD_BACK, NOTHING, BatchContext, BatchKey, OpenBatches, Seen
@@ -41,6 +42,8 @@ from runtime.versions.stream import is_key
 @dataclass(kw_only=True, eq=False, repr=False)
 class OutboxAlgorithm(ABC):
     """Processes the messages of one handler, one entity at a time."""
+
+    growth: ClassVar[int] = 0  # how many bytes an entry may grow after it was added
 
     name: str  # recorded in each entity
     table: Table
@@ -215,8 +218,8 @@ class OutboxAlgorithm(ABC):
 
     def if_it_fits(self, entity: Entity, message: Prepared) -> Entity | Outcome:
         """Return the entity or, if the message made it too large to store, a dead letter for the message."""
-        if entity.too_large:
-            return self.refused(message, Reason.STATE_TOO_LARGE, entity.too_large)
+        if problem := entity.too_large(self.growth):
+            return self.refused(message, Reason.STATE_TOO_LARGE, problem)
         return entity
 
     def concluded(
@@ -474,9 +477,14 @@ class TokenBased(OutboxAlgorithm):
     message is finished. Tokens are created on condition that the incoming token exists. The incoming token is deleted
     before the tokens of lost attempts, so a slow attempt cannot create tokens later.
 
+    Only the newest attempts may commit. If the ids of attempts fill the row, the next attempt deletes the tokens of
+    older ones and drops their ids. Tokens that these create later remain, but no output carries them.
+
     After Masternak and Pobiega, "Token-based deduplication" and "Exactly-once intuition" (exactly-once.github.io).
     Costs seven requests for a new message (five if no handler takes its outputs), and two for a duplicate.
     """
+
+    growth: ClassVar[int] = 35 * (NEWEST + 1)  # ids of attempts: further ones, and the committed one again
 
     name: str = "tokens"
     tokens: TokenStore
@@ -520,8 +528,13 @@ class TokenBased(OutboxAlgorithm):
         return self.if_it_fits(changed.with_entry(message.key, replace(entry, tokens=tokens)), message)
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
-        """For each message without a committed attempt, register this attempt, create its tokens, and commit it."""
-        entity = await self.entities.update(entity, partial(_registered, attempts))
+        """For each message without a committed attempt, register this attempt, create its tokens, and commit it.
+
+        Raises `ConcurrencyConflictError` if the attempt is superseded.
+        """
+        attempts = dict(attempts)
+        register = partial(self._register, attempts, entity.key)
+        entity = await until_undisturbed(self.retries, register, first=partial(register, entity))
         undecided = {key: attempts[key] for key in _undecided(entity, attempts)}
         if undecided:
             await self.table.barrier()
@@ -530,7 +543,30 @@ class TokenBased(OutboxAlgorithm):
             await self.tokens.create(tokens.incoming, tokens.of_attempt(attempt))
         if undecided:
             await self.tokens.flush()
-        return await self.entities.update(entity, partial(_committed, undecided))
+        entity = await self.entities.update(entity, partial(_committed, undecided))
+        if _undecided(entity, undecided):
+            raise ConcurrencyConflictError(entity.key, "later attempts superseded this one")
+        return entity
+
+    async def _register(self, attempts: dict[IdKey, str], key: str, entity: Entity | None = None) -> Entity:
+        """Register attempts in an entity, after dropping superseded ones if the row is nearly full.
+
+        Without an entity, loads it and draws new ids: one that was superseded must never be registered again, because
+        its tokens may be deleted at any time.
+        """
+        is_retry, entity = entity is None, entity or await self.entities.load(key)
+        undecided = {id_: _tokens(entity.outbox[id_]) for id_ in _undecided(entity, attempts)}
+        new = {id_: tokens for id_, tokens in undecided.items() if attempts[id_] not in tokens.attempts}
+        if is_retry:
+            attempts.update({id_: self.new_id() for id_ in new})
+        changed = entity
+        for id_, tokens in new.items() if entity.too_large(self.growth) else ():
+            for garbage in tokens.garbage():
+                await self.tokens.delete(garbage)
+            newest = tokens._replace(attempts=tokens.attempts[-NEWEST:])
+            changed = changed.with_entry(id_, replace(entity.outbox[id_], tokens=newest))
+        changed = _registered(attempts, changed)
+        return entity if changed is entity else await self.entities.store(changed)
 
     async def mark_finished(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
         """Delete the tokens of messages, the tokens of lost attempts, then the entries. Costs at least two requests."""
@@ -566,8 +602,9 @@ def _registered(attempts: Mapping[IdKey, str], entity: Entity) -> Entity:
 def _committed(attempts: Mapping[IdKey, str], entity: Entity) -> Entity:
     for key in _undecided(entity, attempts):
         entry = entity.outbox[key]
-        tokens = _tokens(entry)._replace(committed=attempts[key])
-        entity = entity.with_entry(key, replace(entry, tokens=tokens))
+        tokens = _tokens(entry).decided(attempts[key])
+        if tokens.are_decided:
+            entity = entity.with_entry(key, replace(entry, tokens=tokens))
     return entity
 
 

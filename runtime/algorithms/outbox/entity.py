@@ -105,8 +105,9 @@ def _entry(fingerprint: bytes, now: int, version: int, *pending: Any) -> Entry: 
 MAX_OUTBOX_BYTES = 512 * 2**10
 """The maximum size when an entry is added. The columns hold more, because attempts are registered later."""
 
+_ROOM = 2 * typed.CHUNK  # for attempts that are registered later
 _STATE = typed.chunk_names("State", MAX_STATE_BYTES // typed.CHUNK)
-_OUTBOX = typed.chunk_names("Outbox", MAX_OUTBOX_BYTES // typed.CHUNK + 2)
+_OUTBOX = typed.chunk_names("Outbox", (MAX_OUTBOX_BYTES + _ROOM) // typed.CHUNK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +166,14 @@ class Entity:
         """Return the ids of unfinished messages whose batch `includes` accepts. A single message's batch is `None`."""
         return [key for key, entry in self.outbox.items() if entry.is_pending and includes(entry.batch)]
 
-    @property
-    def too_large(self) -> str | None:
-        """The reason why the entity does not fit its row, with a remedy, or `None` if the entity fits."""
+    def too_large(self, growth: int = 0) -> str | None:
+        """Return the reason why the entity does not fit its row, with a remedy, or `None` if the entity fits.
+
+        `growth`: how many bytes each entry may grow.
+        """
         if len(self.state) > MAX_STATE_BYTES:
             return f"The state would take {len(self.state)} bytes; up to {MAX_STATE_BYTES} can be stored."
-        size = self._outbox_size()
+        size = self._outbox_size() + max(0, growth * len(self.outbox) - _ROOM)
         if size <= MAX_OUTBOX_BYTES:
             return None
         problem = f"The outbox would take {size} bytes; up to {MAX_OUTBOX_BYTES} can be stored."

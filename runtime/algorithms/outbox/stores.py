@@ -220,6 +220,10 @@ def with_token(headers: Mapping[str, str], name: str) -> dict[str, str]:
     return {**headers, HEADER: name}
 
 
+NEWEST = 3
+"""How many of the newest attempts at a message may commit. Older ones are superseded."""
+
+
 class EntryTokens(NamedTuple):
     """The tokens of one outbox entry: the incoming token, and those that attempts create for the outputs."""
 
@@ -248,6 +252,10 @@ class EntryTokens(NamedTuple):
         """Return these tokens with one more attempt. Return them unchanged if no output needs a token."""
         return self._replace(attempts=(*self.attempts, attempt)) if any(self.recipients) else self
 
+    def decided(self, attempt: str) -> EntryTokens:
+        """Return these tokens with a committed attempt. Return them unchanged if the attempt is superseded."""
+        return self._replace(committed=attempt) if attempt in self.attempts[-NEWEST:] else self
+
     def of_attempt(self, attempt: str) -> list[Token]:
         return [
             Token(self.incoming.chain, f"{attempt}-{index}", handler)
@@ -256,9 +264,9 @@ class EntryTokens(NamedTuple):
         ]
 
     def garbage(self) -> list[Token]:
-        """Return the tokens that attempts other than the committed one may have created."""
-        lost = [attempt for attempt in self.attempts if attempt != self.committed]
-        return [token for attempt in lost for token in self.of_attempt(attempt)]
+        """Return the tokens that lost attempts may have created: all but the committed one, or superseded attempts."""
+        lost = self.attempts if self.are_decided else self.attempts[:-NEWEST]
+        return [token for attempt in lost if attempt != self.committed for token in self.of_attempt(attempt)]
 
     def put_into(self, outputs: Sequence[Output]) -> tuple[Output, ...]:
         found = []

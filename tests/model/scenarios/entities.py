@@ -25,7 +25,6 @@ from runtime.algorithms.outbox.algorithm import (
     OutboxOneByOne,
     OutboxWithDeduplicationStore,
     TokenBased,
-    _committed,
 )
 from runtime.algorithms.outbox.entity import ENTITY, Entities, Entity, read_entity
 from runtime.algorithms.outbox.stores import DeduplicationStore, EntryTokens, TokenStore, issue, token_of
@@ -418,7 +417,14 @@ async def _(_: Any, self: Any, entity: Any, attempts: Any) -> Any:
     for message_id in attempts:
         entry = entity.outbox[message_id]
         await self.tokens.create(entry.tokens.incoming, entry.tokens.of_attempt("same"))
-    return _committed(dict.fromkeys(attempts, "same"), entity)
+    return _committing(dict.fromkeys(attempts, "same"), entity)
+
+
+def _committing(attempts: Mapping[Any, str], entity: Any) -> Any:
+    for key, attempt in attempts.items():
+        entry = entity.outbox[key]
+        entity = entity.with_entry(key, replace(entry, tokens=entry.tokens._replace(committed=attempt)))
+    return entity
 
 
 @mistake("tokens: each attempt has the same ids", "ReceivedOnce", _TOKEN_TWICE)
@@ -433,7 +439,7 @@ async def _(_: Any, self: Any, entity: Any, attempts: Any) -> Any:
     for message_id, attempt in attempts.items():
         entry = entity.outbox[message_id]
         await self.tokens.create(entry.tokens.incoming, entry.tokens.of_attempt(attempt))
-    return _committed(attempts, entity)
+    return _committing(attempts, entity)
 
 
 @mistake("tokens: asked before the entity is loaded", "AtMostOneStateChange", _TOKEN_TWICE)
@@ -451,9 +457,9 @@ async def _(attempt: Any, self: Any, business_id: str, deliveries: Any, *more: A
 
 
 @mistake("tokens: attempts are not registered", "NoGarbage", _TOKEN, ALONE_CRASH)
-@instead_of(EntryTokens, "registered")
-def _(_: Any, self: Any, __: Any) -> Any:
-    return self
+def _(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(EntryTokens, "registered", lambda self, _: self)
+    patch.setattr(EntryTokens, "decided", lambda self, attempt: self._replace(committed=attempt))
 
 
 @mistake("tokens: created though the message is finished", "NoGarbage", _TOKEN_TWICE)

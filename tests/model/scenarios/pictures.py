@@ -233,8 +233,8 @@ async def _(_: Any, self: Any, registered: Any, **__: Any) -> None:
 
 @mistake("pictures: swept before their attempt is given up", "Documented", _SWEPT)
 @instead_of(DocumentSweep, "clean_up")
-async def _swept_without_giving_up(_: Any, self: Any, registration: Any) -> int:
-    return await delete(self.store, registration)
+async def _swept_without_giving_up(_: Any, self: Any, registration: Any, __: Any) -> None:
+    await delete(self.store, registration)
 
 
 @mistake("pictures: swept beside an open batch, which is not given up", "Documented", SWEPT)

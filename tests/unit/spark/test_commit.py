@@ -25,6 +25,7 @@ from tests.support.rounds import (
     Driver,
     Steps,
     all_steps,
+    begin_again_beside,
     new_ledger,
     overtake,
     rows_of,
@@ -71,6 +72,15 @@ def test_a_driver_that_dies_at_any_step_is_followed_by_one_that_ends_the_work(tm
 def test_of_two_drivers_one_has_all_in_place_and_what_it_committed_stays(tmp_path, steps, every):
     for number, out in itertools.islice(all_steps(tmp_path, steps), None, None, every):
         overtake(number, out, steps)
+
+
+@pytest.mark.parametrize("every", [7, pytest.param(2, marks=pytest.mark.thorough)])
+def test_a_driver_changes_nothing_that_another_one_commits_after_it_has_begun_the_batch_again(
+    tmp_path, steps, every
+):
+    cases = list(itertools.product(all_steps(tmp_path, steps), range(9)))
+    for (number, out), later in cases[::every]:
+        begin_again_beside(number, later, f"{out}-{later}", steps)
 
 
 def test_an_attempt_that_comes_late_changes_nothing(tmp_path, steps):
@@ -164,6 +174,12 @@ def test_a_path_is_taken_as_it_stands_and_begins_in_the_working_directory(tmp_pa
             folder = open_folder(absolute_folder(path))
             folder.create()
             assert (folder.path, folder.is_local, folder.moves_whole) == (str(tmp_path / name), True, True)
+
+
+@pytest.mark.parametrize("sign", [*"*?[]{}\\"])
+def test_a_folder_that_spark_takes_for_a_pattern_is_refused(sign):
+    with pytest.raises(UsageError, match="in its name are a pattern"):
+        absolute_folder(f"out{sign}x")
 
 
 @pytest.mark.parametrize(

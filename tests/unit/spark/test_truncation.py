@@ -19,7 +19,7 @@ from runtime.archives.versions import files_that_name, prepare_parts
 from runtime.batch_options import TablePlace
 from runtime.clock import system_clock
 from runtime.dead_letters import Selection, find_letters
-from runtime.errors import ArchiveError, LeaseHeldError, LeaseLostError
+from runtime.errors import ArchiveError, LeaseHeldError, LeaseLostError, UsageError
 from runtime.leases import LENGTH, CleanUpLease, Lease
 from runtime.ledger.batch import OpenBatches
 from runtime.maintenance.policies import Policies, Scope
@@ -437,3 +437,8 @@ def test_each_call_of_a_table_waits_for_its_turn_where_there_is_a_pace_and_is_co
         drive(paced.query("a", "1", "2"))
 
         assert (time.now, paced.calls) == (1000.0 + seconds, 3)
+
+
+def test_a_report_that_spark_could_not_read_back_is_refused_before_anything_is_deleted(tmp_path):
+    with pytest.raises(UsageError, match="in its name are a pattern"):
+        TruncationOptions(keep_last=1, report=tmp_path / "rep[1]")

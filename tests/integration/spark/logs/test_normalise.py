@@ -15,7 +15,7 @@ from pydantic import StrictInt, field_validator
 
 from handlers import App, Context, Handler, Message, State, handles
 from handlers.context import message_codec
-from runtime.errors import BatchFailedError, UsageError
+from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
 from runtime.messages.envelope import Envelope, Envelopes
 from runtime.messages.sizes import MessageLimits, find_excesses
 from runtime.spark import dead_letters
@@ -404,6 +404,26 @@ def test_large_messages_among_good_ones(place, form):
     }
     found = {json.loads(line)["message_id"]: json.loads(line) for line in lines}
     assert found == {row["message_id"]: row for row in rows[1:-1]}
+
+
+def test_a_refused_batch_leaves_what_another_one_kept(place):
+    place.app, large = rooms, str(place.folder / "large")
+    limits = MessageLimits(body=100)
+    place.run(
+        written(place.folder, "json", [said(1, "x" * 200)]), batch_id="night", keep_large=large, limits=limits
+    )
+    kept = {path: path.read_bytes() for path in Path(large).glob("*/*")}
+
+    # When the id comes again with another log
+    with pytest.raises(BatchRefusedError, match="was begun with other input"):
+        place.run(
+            written(place.folder, "json", [said(2, "y" * 200)]),
+            batch_id="night",
+            keep_large=large,
+            limits=limits,
+        )
+
+    assert {path: path.read_bytes() for path in Path(large).glob("*/*")} == kept != {}
 
 
 @pytest.mark.thorough

@@ -646,6 +646,19 @@ def test_what_a_process_writes_after_another_has_scrubbed_is_readable_by_all(acc
         assert read(each, 7) == read(each, 7, "Order") == properties(7)
 
 
+def test_numbers_of_dictionaries_do_not_run_out(accounts, path):
+    write(accounts, MANY)
+    rows(path, "UPDATE accounts_dictionaries SET number = 254, kind = ''")
+    accounts, other = (drive(connect(f"sqlite:///{path}").table("accounts")) for _ in range(2))
+
+    write(accounts, MANY, kind="Order")
+    write(accounts, [7], kind="Order")
+    drive(accounts.scrub())
+
+    assert numbers(path)[-1] == 255
+    assert (read(accounts, 8, "Order"), read(other, 7, "Order")) == (properties(8), properties(7))
+
+
 def test_a_row_that_has_the_newest_dictionary_is_replaced_without_asking_for_it(accounts):
     write(accounts, MANY)
     seen: list[str] = []

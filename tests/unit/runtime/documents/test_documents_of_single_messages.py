@@ -9,7 +9,7 @@ from runtime.algorithms.state_based.replay import Verdict, Verifier
 from runtime.documents import FolderDocuments
 from runtime.messages.parsing import prepare
 from tests.unit.runtime.accidents import At, CrashError, crash, lose_answer
-from tests.unit.runtime.documents.letters_desk import Ask, Letters, Office, app, ask, every_step
+from tests.unit.runtime.documents.letters_desk import Ask, Letters, Office, app, ask, every_step, nothing
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.worker import ends
 
@@ -109,6 +109,19 @@ def test_an_attempt_whose_document_may_arrive_late_is_registered_until_a_sweep_a
     assert (len(office.files), len(office.registrations)) == (1, 2)
     office.sweep_twice()
     office.check(messages=1)
+
+
+@pytest.mark.parametrize("accident", [crash, lose_answer])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_sweep_leaves_no_document_though_it_was_disturbed_or_an_earlier_one_died(tmp_path, accident, when):
+    for office, step in every_step(tmp_path, accident):
+        office.die_prepared("m-1")
+        steps = (step, nothing) if when == "before" else (nothing, step)
+        try:
+            drive(office.worker(*steps).sweep())
+        except (CrashError, StoreUnavailableError):
+            office.sweep()
+        assert not office.files
 
 
 def test_a_sweep_forgets_an_attempt_a_day_after_it_was_given_up(office):

@@ -76,10 +76,10 @@ def test_a_dead_attempt_is_known_until_a_sweep_a_day_later_and_then_only_the_tom
     late.write_bytes(b"late")
 
     office.sweep()
-    assert late.exists()
+    assert office.files == {}
+    assert dead in left_of(office)
     office.sweep(days_later=2)
 
-    assert office.files == {}
     assert left_of(office) == {HEADER}
 
 

@@ -8,6 +8,7 @@ import socket
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from runtime.errors import BatchRefusedError, TargetUnavailableError, UsageError
 from runtime.ledger.batch import OpenBatches
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.settings import TableSettings
-from runtime.publishing.publisher import CommittedOutput
+from runtime.publishing.publisher import CommittedOutput, OneByOnePublisher, TargetOptions
 from runtime.serve import Consumer, ServeOptions
 from runtime.serve.messages import (
     Rebalances,
@@ -34,17 +35,10 @@ from runtime.serve.messages import (
 from runtime.versions.run import Commit
 from runtime.versions.stream import versions
 from samples.shooting_range import app as shooting_range
-from tests.publishing.servers import http_receiver
 from tests.unit.runtime.serve.topics import Accounts, World, line, probe, until
 from tests.unit.runtime.tables import memory_table
 
 DAY = 86_400_000_000
-
-
-@pytest.fixture
-def receiver():
-    with http_receiver() as found:
-        yield found
 
 
 def test_messages_of_a_business_object_share_one_query_and_one_transaction():
@@ -530,23 +524,31 @@ def test_a_target_over_http_that_is_down_is_unavailable_so_that_consumption_paus
         asyncio.run(send())
 
 
-def test_outputs_of_an_object_keep_their_order_over_http_beside_those_of_others(receiver):
+class SlowFirst(OneByOnePublisher[Any]):
+    """Takes the first output of each object last, if it can."""
+
+    def __init__(self) -> None:
+        super().__init__(SimpleNamespace(options=TargetOptions(), name="slow"))
+        self.sent: list[str] = []
+
+    async def attempt(self, output: CommittedOutput) -> None:
+        for _ in range(9 if output.message_id.endswith("0") else 0):
+            await asyncio.sleep(0)
+        self.sent.append(output.message_id)
+
+
+def test_outputs_of_an_object_are_sent_one_by_one_in_order_beside_those_of_others():
+    publisher = SlowFirst()
     outputs = [
         CommittedOutput(name + number, "Added", "{}", name, "Accounts", 1, datetime.now(UTC))
-        for number in "0123"
+        for number in "012"
         for name in "ab"
     ]
-    settlement = open_settlement(f"{receiver.url}/lk", None, {})
 
-    async def send():
-        await settlement.settle(outputs, ())
-        await settlement.close()
+    asyncio.run(publisher.send(outputs))
 
-    asyncio.run(send())
     for name in "ab":
-        assert [key for key in receiver.counts()["effects"] if key[0] == name] == [
-            f"{name}{n}" for n in "0123"
-        ]
+        assert [each for each in publisher.sent if each[0] == name] == [f"{name}{n}" for n in "012"]
 
 
 def test_a_port_or_folder_that_cannot_be_used_is_told(tmp_path):

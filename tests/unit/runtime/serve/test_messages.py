@@ -6,10 +6,12 @@ import asyncio
 import json
 import traceback
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from runtime.errors import UsageError
+from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Reason, dead_letter
 from runtime.messages.records import Decoding
 from runtime.publishing.publisher import CommittedOutput
@@ -112,6 +114,20 @@ def test_invalid_lines_at_one_place_give_letters_with_ids_of_their_own():
         return letter_of(dead_letter(envelope, Reason.INVALID_ENVELOPE, "no JSON")).message_id
 
     assert len({id_of(each) for each in (b"one", b"two", b"one")}) == 2
+
+
+@pytest.mark.parametrize("large", ["body", "headers", "type"])
+def test_a_letter_of_a_large_message_is_small(large):
+    trace, text = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-00"}, '"' * 50_000
+    given: Any = {"body": text, "headers": {"a": text}, "type": text}
+    fields = {"body": "{}", "type": "Add", large: given[large]}
+    fields["headers"] = {**fields.get("headers", {}), **trace}
+
+    letter = letter_of(dead_letter(Envelope("m1", **fields), Reason.UNKNOWN_TYPE, "no handler takes it"))
+
+    assert len(written(letter)) < 2_000
+    assert json.loads(letter.body)["message"]["omitted_bytes"] > 50_000
+    assert letter.headers == {"reason": "unknown_type", "error": "no handler takes it", **trace}
 
 
 SOURCES = "nats://here stdout: kafka://here:9092/entries kafka://here:9092?group=g amqp://here azurequeue://127.0.0.1:1"

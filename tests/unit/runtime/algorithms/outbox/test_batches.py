@@ -1,13 +1,16 @@
 """Batches with an outbox: their tasks run twice, stand beside others, and outgrow an entity."""
 
+from dataclasses import replace
+
 import pytest
 
 from eventstore import Operation, drive
 from eventstore.limits import prepare
 from handlers import App, Context, Handler, Message, Published, State, handles
 from runtime import Envelope, Outcome
+from runtime.algorithms.outbox.algorithm import TokenBased
 from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES, Entity, Entry, pack_entries, read_entity
-from runtime.algorithms.outbox.stores import EntryTokens, Token
+from runtime.algorithms.outbox.stores import NEWEST, EntryTokens, Token
 from runtime.ledger.batch import OpenBatches
 from runtime.messages.outcome import outputs_of
 from runtime.versions.limits import MAX_STATE_BYTES
@@ -252,7 +255,7 @@ def store_and_read(given: Entity) -> Entity:
 @pytest.mark.parametrize("attempts", [0, 1, 1000])
 def test_the_largest_entity_has_room_for_the_attempts_of_many_crashes(attempts):
     largest = entity_with(full())
-    assert largest.too_large is None
+    assert largest.too_large() is None
     assert len(pack_entries(largest.outbox)) > MAX_OUTBOX_BYTES - 200
 
     later = entity_with(full(attempts))
@@ -260,8 +263,23 @@ def test_the_largest_entity_has_room_for_the_attempts_of_many_crashes(attempts):
     assert store_and_read(later).outbox == later.outbox
 
 
+def test_an_entity_with_as_many_messages_as_fit_has_room_for_further_attempts_at_each_of_them():
+    # Given as many messages as fit, each with one attempt
+    entity, given = entity_with({}), entry("", 1)
+    while not (more := entity.with_entry(str(len(entity.outbox)), given)).too_large(TokenBased.growth):
+        entity = more
+
+    # When all have as many attempts as an entry keeps, and one is committed
+    later = entry("", NEWEST + 1)
+    assert later.tokens
+    later = replace(later, tokens=later.tokens.decided(f"{NEWEST:032}"))
+
+    # Then the entity can be stored
+    store_and_read(entity_with(dict.fromkeys(entity.outbox, later)))
+
+
 def test_what_is_over_a_limit_is_told_before_it_is_sent():
     large = entity_with({"m": entry("x" * MAX_OUTBOX_BYTES)})
 
-    assert "outbox" in (large.too_large or "")
+    assert "outbox" in (large.too_large() or "")
     assert prepare(KEY, [Operation.insert("ENTITY", large.properties())])

@@ -12,7 +12,9 @@ from eventstore.port import Row
 from eventstore.stream import split_keys
 from handlers import App, Context, Handler, Message, handles
 from runtime import Processor
-from runtime.algorithms.outbox.stores import DeduplicationStore, Token, TokenStore, first_name, issue
+from runtime.algorithms.outbox.algorithm import TokenBased
+from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES
+from runtime.algorithms.outbox.stores import NEWEST, DeduplicationStore, Token, TokenStore, first_name, issue
 from runtime.algorithms.state_based.truncation import TruncationChoices, truncate_stream
 from runtime.ledger.batch import OpenBatches
 from runtime.ledger.ledger import Ledger
@@ -119,6 +121,54 @@ def test_copies_with_different_tokens_of_a_message_that_is_not_finished_leave_no
     world.consume()
 
     # Then the message has its effect once
+    assert_one_hit(world)
+
+
+def die_uncommitted(world: World) -> None:
+    """Deliver the shot to a worker that dies once it has created tokens."""
+    commit = At(2, crash)
+    with pytest.raises(CrashError):
+        shoot(world, before=lambda call: commit() if call == "states transact" else None)
+
+
+def test_when_attempts_fill_the_row_an_entry_keeps_the_newest_and_their_tokens(monkeypatch):
+    # Given a message with an entry, and no room for the ids of further attempts
+    world = begun("tokens")
+    die_uncommitted(world)
+    with monkeypatch.context() as patch:
+        patch.setattr(TokenBased, "growth", 2 * MAX_OUTBOX_BYTES)
+
+        for _ in range(9):
+            die_uncommitted(world)
+        assert ends(World("tokens").deliver(start(1))) == ["state_too_large"]
+
+    tokens = [each for each in world.garbage() if each.startswith("tokens.")]
+    assert len(tokens) == 1 + NEWEST + 1  # the token of the shot, and those of its output
+    assert ends(world.deliver(SHOT)) == ["duplicate"]
+    world.consume()
+    assert_one_hit(world)
+
+
+@pytest.mark.parametrize("others", range(NEWEST + 3))
+@pytest.mark.parametrize(
+    ("call", "number", "growth"),
+    [("other transact", 1, 0), ("states transact", 2, 0), ("states transact", 2, 2 * MAX_OUTBOX_BYTES)],
+)
+def test_an_attempt_that_later_ones_supersede_does_not_commit(call, number, growth, others, monkeypatch):
+    world = begun("tokens")
+
+    async def wait() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(TokenBased, "growth", growth)
+            for _ in range(others):
+                die_uncommitted(world)
+
+    # When later attempts die before one creates its tokens, or before it commits them
+    waits = At(number, wait)
+    shoot(world, before=lambda name: waits() if name == call else None)
+
+    # Then the message has its effect once, and no tokens are left
+    world.consume()
     assert_one_hit(world)
 
 
