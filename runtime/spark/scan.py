@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
 from datetime import datetime
 from pkgutil import resolve_name
@@ -246,7 +247,14 @@ class PushingReader(Reader):
         return filters
 
     def _narrow(self, relation: str, column: str, value: object) -> None:
+        """Narrow the request by a condition. Leave conditions that no row meets to Spark."""
         query = self._request.query
+        with suppress(UsageError):
+            found = self._narrowed(query, relation, column, value)
+            may_lack = self._request.may_lack_handler or found.handler != query.handler
+            self._request = replace(self._request, query=found, may_lack_handler=may_lack)
+
+    def _narrowed(self, query: StreamQuery, relation: str, column: str, value: object) -> StreamQuery:
         match column, relation, value:
             case "handler", "EqualTo", str() if query.handler is None:
                 query = replace(query, handler=value)
@@ -257,7 +265,7 @@ class PushingReader(Reader):
                 query = replace(query, since=moment(value) if query.since is None else query.since)
             case (("now" | "refused_at"), ("LessThan" | "LessThanOrEqual"), datetime()):
                 query = replace(query, until=moment(value) if query.until is None else query.until)
-        self._request = replace(self._request, query=query)
+        return query
 
 
 def _app(name: str | None) -> App | None:

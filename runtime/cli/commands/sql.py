@@ -15,7 +15,7 @@ from runtime.batch_options import TablePlace
 from runtime.cli.checks import load_app, require_table
 from runtime.cli.commands.outcomes import open_outcomes
 from runtime.cli.commands.show import count_table
-from runtime.cli.console import Screen, compact_json, counted, iso, make_table
+from runtime.cli.console import Screen, compact_json, counted, iso, make_table, visible
 from runtime.cli.options import AsJson, ScanOptions, argument
 from runtime.errors import UsageError
 from runtime.maintenance.statistics import HandlerCount
@@ -118,8 +118,13 @@ def sql(
     found = run(states.store, states.table, query, row_filter.requests(), more, allow_files=allow_files)
     plain = [list(map(_plain, row)) for row in found.rows]
     if as_csv:
-        rows = ([v if v is None or isinstance(v, str) else compact_json(v) for v in row] for row in plain)
-        csv.writer(sys.stdout, lineterminator="\n").writerows([found.columns, *rows])
+        shown = visible if sys.stdout.isatty() else str  # files and pipes keep the text
+        rows = [found.columns, *plain]
+        texts = (
+            [v if v is None else shown(v if isinstance(v, str) else compact_json(v)) for v in row]
+            for row in rows
+        )
+        csv.writer(sys.stdout, lineterminator="\n").writerows(texts)
         return
     cells = [
         [v if v is None or isinstance(v, str | int | datetime) else compact_json(_plain(v)) for v in row]

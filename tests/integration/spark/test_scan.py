@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSourceReader, EqualTo, GreaterThan
+from pyspark.sql.datasource import DataSourceReader, EqualTo, GreaterThan, LessThan
 from pyspark.sql.types import StructType
 
 from eventstore import KeyRange, Operation, connect
@@ -18,6 +18,7 @@ from runtime.clock import to_datetime
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
+from runtime.ledger.settings import TableOwner, TableSettings
 from runtime.maintenance.check import Checked, check_table
 from runtime.maintenance.statistics import TableCount, count_objects
 from runtime.spark import register_data_sources
@@ -266,6 +267,25 @@ def test_conditions_narrow_what_is_read_and_spark_checks_them_again(diaries, kin
 
     assert read.pushFilters(filters) == filters
     assert replace(read._request.query, columns=None) == query
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        [EqualTo(("handler",), "Nope")],
+        [EqualTo(("handler",), "a-b"), EqualTo(("handler",), "Nope")],
+        [GreaterThan(("now",), to_datetime(NOW)), LessThan(("now",), to_datetime(NOW - 1))],
+    ],
+)
+def test_conditions_that_no_row_meets_are_no_errors(diaries, monkeypatch, filters):
+    async def owned(_):
+        return TableSettings(TableOwner("app", frozenset({"Diary"})))
+
+    monkeypatch.setattr(TableSettings, "of", owned)
+    read = reader(diaries, TableKind.VERSIONS)
+
+    assert read.pushFilters(filters) == filters
+    assert [list(read.read(part)) for part in read.partitions()]
 
 
 def test_without_pushed_filters_there_is_nothing_that_spark_refuses(diaries):

@@ -81,6 +81,17 @@ def test_a_result_is_a_table_json_or_csv_and_the_statement_may_be_piped(consiste
     assert consistent("sql", "-", *ON_STORE, "--csv").out == written
 
 
+@pytest.mark.parametrize(("is_terminal", "text"), [(True, "\\x1b]0;x"), (False, "\x1b]0;x")])
+def test_csv_cannot_control_a_terminal_and_is_kept_in_a_pipe(
+    consistent, store, monkeypatch, is_terminal, text
+):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+
+    said = consistent("sql", "select chr(27) || ']0;x' as a", *ON_STORE, "--csv")
+
+    assert said.out == f"a\n{text}\n"
+
+
 def test_only_the_tables_and_columns_in_a_statement_are_read(consistent, store, monkeypatch):
     requests = []
 
