@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 47_338,
+    "product lines": 47_336,
     "product modules": 188,
     "import lines, % of product": 6.7,
     "modules with a single importer": 19,

@@ -365,7 +365,7 @@ class Checker:
             self.mode, self.chain = before
 
     def is_too_deep(self, node: ast.AST) -> bool:
-        """Return whether not to follow a node: the chain already has it twice, by recursion, or is too long."""
+        """Return whether to stop at a node: the chain has it twice already, by recursion, or is too long."""
         times = sum(each is node for _, each, _ in self.chain)
         return len(self.chain) >= _DEEPEST_CALLS or times >= _RE_ENTRIES
 

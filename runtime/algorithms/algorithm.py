@@ -182,7 +182,7 @@ class Refusals:
         return any(own is None or number < own.number for number in parking)
 
     def record(self, position: int, outcome: Outcome, delivery: Delivery, *, version: int, now: int) -> None:
-        """Add the dead letter of a delivery rejected after `version`, at `now`. In a redrive, update its letter."""
+        """Add the letter of a rejected delivery, or in a redrive update it. `version` was the newest then."""
         if outcome.reason is Reason.FORGOTTEN:
             return  # a dead letter would be data of the forgotten object
         content = _content(outcome.envelope) if isinstance(delivery, Outcome) else delivery.fingerprint

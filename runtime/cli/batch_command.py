@@ -231,7 +231,7 @@ class BatchChoices:
     spark: SparkOptions
 
     def options(self, options: BatchOptions) -> BatchOptions:
-        """Return a copy of `options` with `Metrics`, and the table of ids or tokens unless it is that of the states.
+        """Return a copy of `options` with `Metrics` and, if ids or tokens have a table of their own, with that table.
 
         Raises `UsageError` for a separate table that the algorithm does not use, or if workers cannot access a store.
         """

@@ -86,10 +86,10 @@ ORDERS: dict[str, Callable[[Found], Any] | None] = {
 
 
 async def objects(table: Table, handler: str, prefix: str, after: str, order: str) -> Found:
-    """List a page of up to 50 objects by id, after the key `after`. Costs one request for every 1,000 headers.
+    """List a page of up to 50 objects whose id begins with `prefix`. Costs one request for every 1,000 headers.
 
-    For an `order` other than `id`, sorts the next 2,000 objects in descending order, and lists the first 50. The next
-    page begins after these 2,000. `next` in the result is the `after` of the next page, or None on the last page.
+    `order` is one of `ORDERS`. By `id`, lists the objects after the key `after`. By others, lists the 50 highest of the
+    next 2,000, which the next page skips. The result's `next` is that page's `after`, or None at the end.
     """
     if order not in ORDERS:
         raise UsageError(f"There is no order {order}.")
@@ -246,10 +246,10 @@ class LetterPage(NamedTuple):
 
 
 async def letters(table: Table, handler: str, after: str) -> LetterPage:
-    """List a page of waiting dead letters: first of streams, then of entities, then those without an object.
+    """List a page of waiting dead letters: those of streams, then of entities, then those without an object.
 
-    `after` is the `next` of the previous page, or "" for the first page. Costs up to three requests to examine up to
-    2,000 objects, one for each object with dead letters until 200 are found, and two for letters without an object.
+    `after` is the `next` of the previous page, or "" for the first page. Stops at 200 letters or 2,000 objects. Costs
+    three requests for the objects, one for each with dead letters, and two for letters without an object.
     """
     found: list[FoundLetter] = []
     examined = 0

@@ -209,7 +209,7 @@ class Envelope(NamedTuple):
         enqueued_at: datetime | None = None,
         headers: Headers = None,
     ) -> Envelope:
-        """Create an envelope, with the id in canonical form. Raises `ValueError` for an empty, long or invalid id."""
+        """Create an envelope, with the id in canonical form. Raises `ValueError` for an invalid id."""
         if not 0 < len(message_id) <= MAX_LENGTH:
             raise ValueError(f"A message id must have 1 to {MAX_LENGTH} characters, not {len(message_id)}.")
         if not is_text(message_id):

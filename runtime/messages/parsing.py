@@ -129,7 +129,7 @@ def _fingerprints(envelope: Envelope, names: Iterable[str], route: Route | None)
 
 
 def _fingerprint(name: str, body: str | bytes, exact: Callable[[str | bytes], str | bytes] | None) -> bytes:
-    """Return the fingerprint of a body of the type `name`. `exact`: that of the type's codec, for bodies of JSON."""
+    """Return the fingerprint of a body of the type `name`. `exact` normalises numbers in JSON, None: nothing."""
     if isinstance(body, bytes):
         return fingerprint(name, body, packed=True)
     return fingerprint(name, body if exact is None else exact(body))

@@ -233,7 +233,7 @@ class RedisKeys:
         return found
 
     async def _change(self, key: DeliveryKey, found: Key, value: str | None = None, until: int = 0) -> bool:
-        """Replace the key `found` with `value`, or delete it if `value` is None. Return False if another key is stored.
+        """Set the stored value of `key`, or delete it if `value` is None. Return False if `found` is no longer stored.
 
         `until`: the time when the new value expires, in milliseconds since 1970 UTC.
         """

@@ -150,10 +150,8 @@ class BatchFolders:
         Leaves out rounds of a different batch with the same id, which another store records or whose record was pruned.
         """
         folders = [open_folder(self.round(number)) for number in range(self.record.rounds + 1)]
-        last = folders[-1]
-        return [
-            (each, names) for each in folders if self._is_ours(names := each.sizes(), marked=each is last)
-        ]
+        listed = [(each, each.sizes()) for each in folders]
+        return [(each, names) for each, names in listed if self._is_ours(names, marked=each is folders[-1])]
 
     def remove(self, files: Iterable[tuple[Folder, Iterable[str]]]) -> None:
         """Delete files that `in_place` has returned, and the marker of `hold_back`."""
@@ -167,9 +165,8 @@ class BatchFolders:
     def _is_ours(self, names: Iterable[str], *, marked: bool = True) -> bool:
         """Return whether all marks are of this batch, and, if `marked`, there is one."""
         marks = [name for name in names if name.startswith(MARK)]
-        return (
-            all(each.startswith(mark_prefix(self.record.token)) for each in marks) and bool(marks) >= marked
-        )
+        are_ours = all(name.startswith(mark_prefix(self.record.token)) for name in marks)
+        return are_ours and bool(marks or not marked)
 
     def flush(self, number: int) -> None:
         """Fsync the directory entries of a round, whose files were fsynced when they were written."""

@@ -88,7 +88,7 @@ class ReprocessJob(FoldJob):
 
 @dataclass(frozen=True)
 class ReprocessRounds(Rounds):
-    """Runs a reprocessing in rounds. After all outputs, extra rounds visit streams that wait for a missing output."""
+    """Runs a reprocessing in rounds. When no output is left, extra rounds visit streams that still wait for one."""
 
     following: Following = field(kw_only=True)
     visits: list[Visit] = field(default_factory=list, kw_only=True)  # of the next round, to complete streams

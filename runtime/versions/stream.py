@@ -33,7 +33,7 @@ from runtime.versions.run import Commit, Run, Version
 
 
 class LoadedVersions:
-    """Finds the versions that the messages `wanted` made: in the tail, or at `candidates`, positions from the index."""
+    """Finds the versions of the messages `wanted`, in the tail and at the positions `candidates` from the index."""
 
     __slots__ = ("_decoded", "_events", "_places", "_tail")
 

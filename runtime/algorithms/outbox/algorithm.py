@@ -351,7 +351,7 @@ class OutboxAlgorithm(ABC):
         await self.forget(entity, [message.key])
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
-        """Forget messages of an entity processed up to `latest` (microseconds since 1970 UTC). Return their number."""
+        """Delete the ids of messages that an entity processed up to `latest`, in microseconds. Return their number."""
         return 0
 
 

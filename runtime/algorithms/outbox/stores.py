@@ -264,7 +264,7 @@ class EntryTokens(NamedTuple):
         ]
 
     def garbage(self) -> list[Token]:
-        """Return the tokens that lost attempts may have created: all but the committed one, or superseded attempts."""
+        """Return the tokens of lost attempts: all but the committed one or, before the commit, but the newest."""
         lost = self.attempts if self.are_decided else self.attempts[:-NEWEST]
         return [token for attempt in lost if attempt != self.committed for token in self.of_attempt(attempt)]
 

@@ -142,7 +142,7 @@ def _what_is_left(record: BatchRecord) -> str:
 def open_outcomes(out: str, batch_id: str | None, outcome_filter: OutcomeFilter) -> OutcomeFiles:
     """Open the outcomes in a folder. If `batch_id` is None, open the outcomes of all batches.
 
-    Raises `NotPossibleError` if the outcomes are missing or unreadable, or if all batches are held back.
+    Raises `NotPossibleError` if outcomes are missing or unreadable, or all batches have too many dead letters.
     """
     import pyarrow as pa
 

@@ -225,7 +225,7 @@ def _sweep(
 ) -> dict[str, int]:
     """Delete orphaned documents at `url` after confirmation or, in a dry run, count them. Return the counts.
 
-    `dead_after`: the age from which an uncommitted single message counts as crashed.
+    `dead_after`: the age from which the worker of an uncommitted single message counts as dead.
     """
     documents = existing_documents(url)
 

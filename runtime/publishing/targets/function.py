@@ -95,7 +95,7 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         self._is_redrive = False
 
     async def open(self, name: SliceName) -> bool:
-        """Open the store of delivery keys, and return True: slices have no markers.
+        """Open the store of delivery keys. Return True: slices have no markers, so each must be sent.
 
         A key stores its holder, the id of the delivery that sealed or locked it. The id begins with a digest of the
         publication's name, so that later attempts recognise the keys of their own publication.

@@ -78,7 +78,7 @@ def headers_of(output: CommittedOutput) -> dict[str, str | bytes | None]:
 
 @contextmanager
 def unwrapped_errors() -> Iterator[None]:
-    """Raise the `KafkaException` of a fatal error, which confluent-kafka wraps if a callback follows."""
+    """Context manager that raises the `KafkaException` in a `SystemError`, as confluent-kafka wraps a fatal error."""
     try:
         yield
     except SystemError as error:

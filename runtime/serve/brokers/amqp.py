@@ -136,9 +136,9 @@ source = RabbitSource
 
 
 def settlement(url: str, source: Source | None, names: Mapping[str, str]) -> Settlement:
-    """Return the settlement that sends to the exchange in the URL, or without one to queues, and waits for confirms.
+    """Return a settlement that sends outputs to the URL's exchange, or to queues if it names none, with confirms.
 
-    Acknowledges messages of `source`. `names` maps a type to a routing key or queue, by default the name of the type.
+    It acknowledges messages of `source`. `names` maps a type to a routing key or queue, by default the type's name.
     """
     place, exchanges = _Place(url), list[Any]()
 

@@ -109,7 +109,7 @@ class MeasuredTable(InterceptedTable):
 
 
 class EventLoop:
-    """Runs the coroutines of one thread with asyncio, which only network stores need."""
+    """Runs the coroutines of one thread with asyncio, for network stores. Other stores need no event loop."""
 
     def __init__(self) -> None:
         import asyncio  # noqa: PLC0415 - takes time, and only network stores need it
