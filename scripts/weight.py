@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 47_336,
+    "product lines": 47_335,
     "product modules": 188,
     "import lines, % of product": 6.7,
     "modules with a single importer": 19,
     "modules that runtime.spark.batch imports": 70,
-    "test lines": 64_381,
+    "test lines": 64_379,
     "make targets": 12,
     "extras": 9,
 }

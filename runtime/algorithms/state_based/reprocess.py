@@ -272,8 +272,8 @@ class _Stream:
     ) -> tuple[list[_Step], list[tuple[Envelope, str | None]] | None]:
         """Return the steps that are possible now, and the messages that must wait, each with its mark, if any.
 
-        A mark, `NEW` or `GONE`, names the only run that made the message. The second result is `None` if the steps end
-        the history. `followed`: the number of old versions followed so far.
+        A mark, `NEW` or `GONE`, names the only run that made the message. `followed` counts the old versions so far.
+        The second result is `None` if the steps complete the history.
         """
         steps, waiting = list[_Step](), None
         chosen, were = dict(self._chosen), dict(self._were)

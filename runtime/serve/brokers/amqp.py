@@ -93,9 +93,8 @@ class RabbitSource:
         except (AuthenticationError, ProbableAuthenticationError) as error:
             raise UsageError(f"{self.name} refuses the user: {error}") from error
         except _LOST as error:
-            await (
-                self._place.close()
-            )  # or a subscription of this attempt would be renewed beside the next one
+            # An open connection would renew the subscription of this attempt beside the next one.
+            await self._place.close()
             raise SourceUnavailableError(f"{self.name}: {error}") from error
 
     async def read(self, most: int, linger: float) -> Sequence[Received]:

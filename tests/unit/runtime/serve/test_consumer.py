@@ -476,10 +476,6 @@ def test_probes_tell_what_is_away(caplog):
     world.consume(during)
 
 
-async def fails(*_: object) -> None:
-    raise TimeoutError("a target that is broken")
-
-
 @pytest.mark.parametrize("stops", [False, True])
 def test_an_error_is_raised_whatever_else_ends_and_all_are_closed(stops):
     world = World()
@@ -489,7 +485,7 @@ def test_an_error_is_raised_whatever_else_ends_and_all_are_closed(stops):
     async def send(outputs):
         if stops:
             consumer.stop()
-        await fails()
+        raise TimeoutError("a target that is broken")
 
     async def close():
         raise ValueError("it cannot be closed")

@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -129,16 +129,22 @@ def test_a_slice_that_fails_is_rolled_back_and_goes_on_once_the_cause_is_mended(
     assert sqlite.ids("Hit", "Missed") == sorted(batch.ids)
 
 
+@asynccontextmanager
+async def two_publishers(target):
+    await target.prepare([])
+    async with AsyncExitStack() as stack:
+        publishers = target.publisher(), target.publisher()
+        for each in publishers:
+            stack.push_async_callback(each.close)
+        yield publishers
+
+
 @pytest.mark.thorough
 def test_a_transaction_of_the_same_slice_waits_and_then_finds_the_marker(postgres):
     target = open_target(postgres.url)
 
     async def both():
-        await target.prepare([])
-        async with AsyncExitStack() as stack:
-            first, second = target.publisher(), target.publisher()
-            for each in (first, second):
-                stack.push_async_callback(each.close)
+        async with two_publishers(target) as (first, second):
             assert await first.open(SliceName("p", 0))
             waiting = asyncio.create_task(second.open(SliceName("p", 0)))
             await asyncio.wait([waiting], timeout=0.3)
@@ -154,11 +160,7 @@ def test_a_database_that_answers_no_more_is_unavailable(postgres):
     target = open_target(postgres.url, TargetOptions(timeout=timedelta(seconds=1)))
 
     async def waits():
-        await target.prepare([])
-        async with AsyncExitStack() as stack:
-            first, second = target.publisher(), target.publisher()
-            for each in (first, second):
-                stack.push_async_callback(each.close)
+        async with two_publishers(target) as (first, second):
             assert await first.open(SliceName("p", 0))
             with pytest.raises(TargetUnavailableError, match="did not answer within 1 s"):
                 await second.open(SliceName("p", 0))  # waits for the first one
